@@ -26,7 +26,7 @@ STAMP = ".digest"
 
 
 def type_plugins() -> dict[str, Path]:
-    """Return mypy-protobuf's two protoc plugins of this environment by name; none where it isn't installed."""
+    """Return the two protoc plugins of mypy-protobuf by name; none where it isn't installed."""
     folder = Path(sys.executable).parent
     plugins = {name: folder / name for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")}
     return plugins if all(path.exists() for path in plugins.values()) else {}
