@@ -1,0 +1,1 @@
+"""The services: a thin process each around its own domain, the same file names in every one."""

@@ -1,0 +1,1 @@
+"""What runs the services together: the local stack, Prometheus and Grafana, the client wheel."""
