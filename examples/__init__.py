@@ -1,0 +1,1 @@
+"""Examples: tasks to publish, and the demo."""

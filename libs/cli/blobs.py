@@ -1,0 +1,44 @@
+"""Uploads to the deployer's blob store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isthmus.deployer.v1 import blob_pb2, blob_pb2_grpc, manifest_pb2
+from libs.cli.session import Session
+from libs.trust.digest import file_digest
+
+_CHUNK_BYTES = 512 * 1024
+
+
+def blob_of(path: Path) -> manifest_pb2.BlobRef:
+    """Return digest and size of a file.
+
+    Raises:
+        OSError: when it can't be read.
+    """
+    return manifest_pb2.BlobRef(digest=file_digest(path), size_bytes=path.stat().st_size)
+
+
+def upload(session: Session, path: Path) -> manifest_pb2.BlobRef:
+    """Upload a file unless the tenant has it; an upload that broke off goes on where it stopped.
+
+    Raises:
+        Error: what the deployer answered.
+        OSError: when the file can't be read.
+    """
+    stub = blob_pb2_grpc.BlobServiceStub(session.channel)
+    blob = blob_of(path)
+    begun = session.call(stub.BeginBlob, blob_pb2.BeginBlobRequest(blob=blob))
+    if begun.committed:
+        return blob
+    offset = begun.offset_bytes
+    with path.open("rb") as file:
+        file.seek(offset)
+        while data := file.read(_CHUNK_BYTES):
+            request = blob_pb2.WriteBlobRequest(upload_id=begun.upload_id, offset_bytes=offset, data=data)
+            offset = session.call(stub.WriteBlob, request).offset_bytes
+            file.seek(offset)
+            if blob.size_bytes > 8 * _CHUNK_BYTES:
+                session.output.note(f"{path.name}: {100 * offset // blob.size_bytes} %")
+    return session.call(stub.CommitBlob, blob_pb2.CommitBlobRequest(upload_id=begun.upload_id)).blob

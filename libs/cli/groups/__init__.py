@@ -1,0 +1,1 @@
+"""The groups of the `isthmus` command, one a file."""

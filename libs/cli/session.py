@@ -1,0 +1,237 @@
+"""Where the command speaks to: its settings, and a channel to the gateway that carries the API key."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import click
+import grpc
+
+from libs.cli.output import Output
+from libs.common.client import error_from_rpc
+from libs.common.errors import Error, Invalid, Unauthenticated
+from libs.common.names import TenantName, check_id
+from libs.common.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+_SETTINGS = ("gateway", "api_key_file", "ca_file", "tenant", "keys_dir")
+_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+Stub = TypeVar("Stub")
+Reply = TypeVar("Reply")
+
+
+def settings_file(named: str | None) -> Path | None:
+    """Return the settings file to read: the one `named`, the local stack's or the user's, or None."""
+    if named:
+        return Path(named)
+    home = Path(os.environ.get("ISTHMUS_HOME", "var"))
+    for candidate in (home / "cli.json", user_settings_file()):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def user_settings_file() -> Path:
+    """Return where `isthmus login` writes."""
+    return Path(os.environ.get("XDG_CONFIG_HOME", str(Path.home() / ".config"))) / "isthmus" / "cli.json"
+
+
+def read_settings(path: Path | None) -> dict[str, str]:
+    """Return the settings in `path`; paths in it are relative to its folder.
+
+    Raises:
+        Invalid: when it can't be read or holds something else than known settings.
+    """
+    if path is None:
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Invalid(f"settings file {path}: {error.strerror or error}", reason="BAD_SETTINGS") from error
+    except ValueError as error:
+        raise Invalid(f"settings file {path}: {error}", reason="BAD_SETTINGS") from error
+    if not isinstance(found, dict):
+        raise Invalid(f"settings file {path}: must hold a JSON object", reason="BAD_SETTINGS")
+    for key, value in found.items():
+        if key not in _SETTINGS:
+            hint = did_you_mean(key, _SETTINGS)
+            raise Invalid(f"settings file {path}: unknown setting {key!r}{hint}", reason="BAD_SETTINGS")
+        if not isinstance(value, str):
+            raise Invalid(f"settings file {path}: {key} must be text", reason="BAD_SETTINGS")
+    settings = cast("dict[str, str]", found)
+    for key in ("api_key_file", "ca_file", "keys_dir"):
+        if key in settings:
+            settings[key] = str(path.parent / settings[key])
+    return settings
+
+
+@dataclass(slots=True)
+class Settings:
+    """Flags as given; `session()` fills the rest from the settings file and opens the channel."""
+
+    gateway: str | None
+    api_key_file: str | None
+    ca_file: str | None
+    tenant: str | None
+    config_file: str | None
+    timeout_s: float
+    output: Output
+
+    def _resolved(self, key: str, flag: str | None, default: str = "") -> str:
+        return flag or read_settings(settings_file(self.config_file)).get(key, default)
+
+    @property
+    def tenant_name(self) -> TenantName:
+        """The tenant to work in.
+
+        Raises:
+            Invalid: when it isn't an id.
+        """
+        return TenantName(check_id(self._resolved("tenant", self.tenant, "default"), "--tenant"))
+
+    @property
+    def keys_dir(self) -> Path:
+        """Folder of the tenant's signing keys on this machine."""
+        default = str(user_settings_file().parent / "keys")
+        return Path(self._resolved("keys_dir", None, default)) / self.tenant_name.tenant
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Open a session; it is closed at the end of the block.
+
+        Raises:
+            Invalid: when the settings are wrong.
+            Unauthenticated: when there is no API key.
+        """
+        gateway = self._resolved("gateway", self.gateway, "127.0.0.1:7400")
+        key = os.environ.get("ISTHMUS_API_KEY", "") or self._read_key()
+        ca_file = self._resolved("ca_file", self.ca_file)
+        options = [
+            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.keepalive_time_ms", 60_000),
+        ]
+        if ca_file:
+            try:
+                roots = Path(ca_file).read_bytes()
+            except OSError as error:
+                raise Invalid(f"--ca-file {ca_file}: {error.strerror or error}") from error
+            channel = grpc.secure_channel(gateway, grpc.ssl_channel_credentials(roots), options)
+        else:
+            if not _is_loopback(gateway):
+                raise Invalid(
+                    f"--gateway {gateway}: an API key is sent in the clear only to this machine; "
+                    "give --ca-file for TLS"
+                )
+            channel = grpc.insecure_channel(gateway, options)
+        with channel:
+            yield Session(channel, gateway, (("authorization", f"Bearer {key}"),), self)
+
+    def _read_key(self) -> str:
+        path = self._resolved("api_key_file", self.api_key_file)
+        if not path:
+            raise Unauthenticated(
+                "no API key; start a local stack with `make up`, run `isthmus login`, or set ISTHMUS_API_KEY_FILE",
+                reason="NO_API_KEY",
+            )
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Unauthenticated(f"API key file {path}: {error}", reason="NO_API_KEY") from error
+
+
+def _is_loopback(target: str) -> bool:
+    host = target.removeprefix("dns:///").rpartition(":")[0]
+    return target.startswith("unix:") or host in ("localhost", "[::1]") or host.startswith("127.")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An open channel to the gateway."""
+
+    channel: grpc.Channel
+    gateway: str
+    metadata: tuple[tuple[str, str], ...]
+    settings: Settings
+
+    @property
+    def output(self) -> Output:
+        """Where answers go."""
+        return self.settings.output
+
+    @property
+    def tenant(self) -> TenantName:
+        """The tenant to work in."""
+        return self.settings.tenant_name
+
+    def call(
+        self, method: Callable[..., Reply], request: Message, *, timeout_s: float | None = None
+    ) -> Reply:
+        """Call a unary stub method with the key and a deadline.
+
+        Raises:
+            Error: what the service answered, in our taxonomy.
+        """
+        try:
+            return method(request, timeout=timeout_s or self.settings.timeout_s, metadata=self.metadata)
+        except grpc.RpcError as error:
+            raise self.explain(error) from error
+
+    def stream(
+        self, method: Callable[..., Iterator[Reply]], request: Message, *, timeout_s: float | None
+    ) -> Iterator[Reply]:
+        """Call a server-streaming stub method; None as timeout for one that a person ends.
+
+        Raises:
+            Error: what the service answered, in our taxonomy.
+        """
+        call = method(request, timeout=timeout_s, metadata=self.metadata)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise self.explain(error) from error
+        finally:
+            cast("grpc.Call", call).cancel()
+
+    def explain(self, error: grpc.RpcError) -> Error:
+        """Return an RPC's error in our taxonomy, saying which gateway couldn't be reached."""
+        found = error_from_rpc(cast("grpc.aio.AioRpcError", error))
+        if "failed to connect" in found.message.lower():
+            found.message = (
+                f"no gateway answers at {self.gateway}; is the stack up? (`make up`, `make status`)"
+            )
+        return found
+
+    def pages(self, method: Callable[..., Reply], request: Message, limit: int) -> Iterator[Reply]:
+        """Follow a List method's page tokens; `limit` bounds how many items are asked for in all."""
+        asked = 0
+        while asked < limit:
+            request.page_size = min(1000, limit - asked)  # type: ignore[attr-defined]
+            asked += request.page_size  # type: ignore[attr-defined]
+            reply = self.call(method, request)
+            yield reply
+            request.page_token = reply.next_page_token  # type: ignore[attr-defined]
+            if not request.page_token:  # type: ignore[attr-defined]
+                return
+
+
+def with_session(command: Callable[..., None]) -> Callable[..., None]:
+    """Open a session for a click command and hand it over as the first argument."""
+
+    @functools.wraps(command)
+    @click.pass_obj
+    def run(settings: Settings, /, *args: object, **kwargs: object) -> None:
+        with settings.session() as session:
+            command(session, *args, **kwargs)
+
+    return run
