@@ -1,0 +1,112 @@
+"""Builders and fakes for tests of the tunnel."""
+
+import errno
+from collections.abc import Iterable
+from pathlib import Path
+
+from services.gateway.tunnel.domain.frame import Codec, Device, Frame, Record, Stream
+from services.gateway.tunnel.store.disk import DiskFile, SystemDisk
+from services.gateway.tunnel.store.log import Log
+
+DEVICE = Device("acme", "phone-1")
+EPOCH = bytes(range(16))
+STREAM = Stream("profile/visits", EPOCH)
+
+
+def frame(
+    sequence: int,
+    *,
+    device: Device = DEVICE,
+    stream: Stream = STREAM,
+    payload: bytes = b'{"n":1}',
+    tombstone_reason: str = "",
+) -> Frame:
+    """Return a frame that differs from its neighbours only in what is given."""
+    task, _, name = stream.name.partition("/")
+    return Frame(
+        device=device,
+        stream=stream,
+        sequence=sequence,
+        schema_id=f"{task}@1.0.0/{name}",
+        event_time_ns=1_700_000_000_000_000_000 + sequence,
+        codec=Codec.NONE if tombstone_reason else Codec.JSON,
+        payload=b"" if tombstone_reason else payload,
+        tombstone_reason=tombstone_reason,
+    )
+
+
+def frames(sequences: Iterable[int], *, device: Device = DEVICE, stream: Stream = STREAM) -> list[Frame]:
+    """Return a frame for each sequence."""
+    return [frame(sequence, device=device, stream=stream) for sequence in sequences]
+
+
+class FaultyDisk:
+    """A real disk with `room` bytes left, whose syncs fail while `sync_errno` is set.
+
+    When the room ends, a write leaves what still fitted behind, as a full disk does. Truncating gives room back.
+    """
+
+    def __init__(self, room: int | None = None) -> None:
+        self.room = room
+        self.sync_errno = 0
+        self.truncate_fails = False
+        self._system = SystemDisk()
+
+    def create(self, path: Path) -> DiskFile:
+        """Create a file, if there is room at all."""
+        if self.room is not None and self.room <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return _FaultyFile(self, self._system.create(path), 0)
+
+    def open(self, path: Path) -> DiskFile:
+        """Open a file."""
+        return _FaultyFile(self, self._system.open(path), path.stat().st_size)
+
+
+class _FaultyFile:
+    def __init__(self, disk: FaultyDisk, file: DiskFile, size: int) -> None:
+        self._disk = disk
+        self._file = file
+        self._size = size
+
+    def write_at(self, position: int, data: bytes) -> None:
+        growth = max(0, position + len(data) - self._size)
+        room = self._disk.room
+        if room is not None and growth > room:
+            fits = len(data) - (growth - room)
+            self._disk.room = 0
+            self._file.write_at(position, data[:fits])
+            self._size = max(self._size, position + fits)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if room is not None:
+            self._disk.room = room - growth
+        self._file.write_at(position, data)
+        self._size += growth
+
+    def truncate(self, size: int) -> None:
+        if self._disk.truncate_fails:
+            raise OSError(errno.EIO, "Input/output error")
+        if self._disk.room is not None:
+            self._disk.room += self._size - size
+        self._file.truncate(size)
+        self._size = size
+
+    def sync(self) -> None:
+        if self._disk.sync_errno:
+            raise OSError(self._disk.sync_errno, "sync failed")
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+async def everything(log: Log) -> list[Record]:
+    """Return all records of a log, partition by partition."""
+    found: list[Record] = []
+    for partition, bounds in enumerate(log.bounds()):
+        offset = bounds.earliest
+        while offset < bounds.end:
+            part = await log.read(partition, offset, 1 << 20)
+            found += part.records
+            offset = part.next_offset
+    return found
