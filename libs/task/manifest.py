@@ -148,8 +148,7 @@ class CheckedManifest:
             needed = ".".join(map(str, self.min_agent_version))
             text = f"{self.key} needs agent {needed} or newer; this one is {agent_version}"
             raise Precondition(text, reason="AGENT_TOO_OLD")
-        if not _PYTHON_VERSION.fullmatch(python_version):
-            raise fault("python_version", f'must be "MAJOR.MINOR", not {show(python_version)}')
+        check_python_version(python_version, "python_version")
         if self.python_versions and python_version not in self.python_versions:
             known = ", ".join(self.python_versions)
             text = f"{self.key} runs on Python {known}; this one is {python_version}"
@@ -310,8 +309,7 @@ def _uploads(streams: Iterable[manifest_pb2.UploadStream]) -> Mapping[str, Uploa
 
 
 def _field(field: manifest_pb2.UploadField, where: str) -> UploadField:
-    if not _FIELD_NAME.fullmatch(field.name):
-        raise fault(f"{where}.name", f"must match [a-z][a-z0-9_]{{0,62}}, not {show(field.name)}")
+    check_field_name(field.name, f"{where}.name")
     if not 1 <= field.type <= len(FIELD_TYPES):
         raise fault(f"{where}.type", f"must be one of {', '.join(FIELD_TYPES)}, not {field.type}")
     most = field.max_bytes or DEFAULT_FIELD_BYTES
@@ -319,14 +317,26 @@ def _field(field: manifest_pb2.UploadField, where: str) -> UploadField:
     return UploadField(field.name, FIELD_TYPES[field.type - 1], most)
 
 
+def check_field_name(value: str, where: str) -> str:
+    """Return `value` if it can name an upload's field; raise Invalid naming `where`."""
+    if not _FIELD_NAME.fullmatch(value):
+        raise fault(where, f"must be 1 to 63 of a-z, 0-9 and '_', a letter first; not {show(value)}")
+    return value
+
+
+def check_python_version(value: object, where: str) -> str:
+    """Return `value` if it is `MAJOR.MINOR`; raise Invalid naming `where`."""
+    if not isinstance(value, str) or not _PYTHON_VERSION.fullmatch(value):
+        raise fault(where, f'must be "MAJOR.MINOR", such as "3.11", not {show(value)}')
+    return value
+
+
 def _python_versions(versions: Iterable[str]) -> tuple[str, ...]:
     checked = tuple(versions)
     if len(checked) > MAX_PYTHON_VERSIONS:
         raise fault("python_versions", f"has {len(checked)} entries, more than {MAX_PYTHON_VERSIONS}")
     for index, version in enumerate(checked):
-        if not _PYTHON_VERSION.fullmatch(version):
-            text = f'must be "MAJOR.MINOR", such as "3.11", not {show(version)}'
-            raise fault(f"python_versions[{index}]", text)
+        check_python_version(version, f"python_versions[{index}]")
     _unique("python_versions", "", checked)
     return checked
 
