@@ -118,8 +118,8 @@ def own_log(path: Path) -> Log:
     """Return the events of a JSON Lines (`.jsonl`, `.json`) or CSV file.
 
     JSON Lines: an event a line, as docs/task-format.md has them. CSV: the columns `user`, `type` and `time`
-    (Unix seconds or ISO 8601) must be there, `page` and `event_id` may be; every other column becomes a field,
-    as a number where it is one and as a list where it holds "|".
+    (Unix seconds or ISO 8601) must be there, `page` and `event_id` may be; every other column becomes a
+    field, as a number where it is one and as a list where it holds "|".
 
     Raises:
         Invalid: naming the line and what is wrong with it.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from isthmus.deployer.v1 import blob_pb2, blob_pb2_grpc, manifest_pb2
 from libs.cli.session import Session
-from libs.trust.digest import file_digest
+from libs.trust.digests import sha256_of
 
 _CHUNK_BYTES = 512 * 1024
 
@@ -17,7 +17,7 @@ def blob_of(path: Path) -> manifest_pb2.BlobRef:
     Raises:
         OSError: when it can't be read.
     """
-    return manifest_pb2.BlobRef(digest=file_digest(path), size_bytes=path.stat().st_size)
+    return manifest_pb2.BlobRef(digest=sha256_of(path), size_bytes=path.stat().st_size)
 
 
 def upload(session: Session, path: Path) -> manifest_pb2.BlobRef:

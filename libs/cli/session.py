@@ -141,7 +141,8 @@ class Settings:
         path = self._resolved("api_key_file", self.api_key_file)
         if not path:
             raise Unauthenticated(
-                "no API key; start a local stack with `make up`, run `isthmus login`, or set ISTHMUS_API_KEY_FILE",
+                "no API key; start a local stack with `make up`, run `isthmus login`, "
+                "or set ISTHMUS_API_KEY_FILE",
                 reason="NO_API_KEY",
             )
         try:

@@ -7,10 +7,11 @@ import json
 import click
 
 from libs.common.errors import Invalid
+from libs.common.names import TenantName, VersionName
 from libs.task.duration import parse_duration
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """A duration such as 250ms, 30s, 5m, 12h or 30d; the value is in seconds."""
 
     name = "duration"
@@ -25,7 +26,7 @@ class Duration(click.ParamType):
             self.fail(error.message, param, ctx)
 
 
-class Percentages(click.ParamType):
+class Percentages(click.ParamType[tuple[float, ...]]):
     """Ascending percentages such as 10%,50%,100%; the value is a tuple of floats."""
 
     name = "percentages"
@@ -44,6 +45,18 @@ class Percentages(click.ParamType):
 
 DURATION = Duration()
 PERCENTAGES = Percentages()
+
+
+def version_name(tenant: TenantName, text: str) -> VersionName:
+    """Return the resource name of `task@version`.
+
+    Raises:
+        Invalid: when there is no "@", or a part isn't well formed.
+    """
+    task, at, version = text.partition("@")
+    if not at:
+        raise Invalid(f"{text!r}: write TASK@VERSION", reason="BAD_VERSION")
+    return VersionName(tenant.tenant, task, version)
 
 
 def parse_attributes(pairs: tuple[str, ...]) -> dict[str, str]:

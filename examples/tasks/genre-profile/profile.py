@@ -14,7 +14,7 @@ def profile(context: Context) -> dict[str, object]:
     }
     total = sum(weights.values()) or 1.0
     shares = {genre: round(weight / total, 4) for genre, weight in sorted(weights.items())}
-    user = context.events[-1].user
+    event = context.events[-1]
     if genres["ratings"] % EVERY == 0:
-        context.send("profile", {"user": user, "ratings": genres["ratings"], "profile": shares})
-    return {"user": user, "ratings": genres["ratings"], "profile": shares}
+        context.send("profile", {"user": event.user, "ratings": genres["ratings"], "profile": shares})
+    return {"user": event.user, "event_id": event.event_id, "ratings": genres["ratings"], "profile": shares}

@@ -12,8 +12,7 @@ from libs.cli.blobs import upload
 from libs.cli.main import Group
 from libs.cli.output import human_bytes
 from libs.cli.session import Session, with_session
-from libs.common.errors import Error
-from libs.trust.digest import DigestingWriter
+from libs.trust.digests import DigestingWriter
 
 
 @click.group(cls=Group)
@@ -64,8 +63,7 @@ def get(session: Session, digest: str, out: str) -> None:
                 writer.write(chunk.data)
             file.flush()
             os.fsync(file.fileno())
-        if writer.digest != digest:
-            raise Error(f"{digest}: what arrived has the digest {writer.digest}", reason="DIGEST_MISMATCH")
+        writer.check(digest, writer.size_bytes, "what arrived")
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)

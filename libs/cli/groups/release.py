@@ -11,8 +11,8 @@ from isthmus.deployer.v1 import release_pb2, release_pb2_grpc
 from libs.cli.main import Group
 from libs.cli.output import human_time
 from libs.cli.session import Session, with_session
-from libs.cli.values import DURATION, PERCENTAGES, policy_json
-from libs.common.errors import Invalid, Precondition
+from libs.cli.values import DURATION, PERCENTAGES, policy_json, version_name
+from libs.common.errors import Precondition
 
 _ENDED = (
     release_pb2.Release.STATE_SUCCEEDED,
@@ -85,18 +85,6 @@ def _show(session: Session, found: release_pb2.Release) -> None:
     )
 
 
-def parse_version(session: Session, text: str) -> str:
-    """Return the resource name of `task@version`.
-
-    Raises:
-        Invalid: when there is no "@".
-    """
-    task, at, version = text.partition("@")
-    if not at or not task or not version:
-        raise Invalid(f"{text!r}: write TASK@VERSION", reason="BAD_VERSION")
-    return f"{session.tenant}/tasks/{task}/versions/{version}"
-
-
 @release.command()
 @click.argument("version", metavar="TASK@VERSION")
 @click.option("--steps", type=PERCENTAGES, default=(100.0,), help="Ascending shares, such as 10%,50%,100%.")
@@ -147,7 +135,7 @@ def create(
     request = release_pb2.CreateReleaseRequest(
         parent=str(session.tenant),
         release_id=release_id,
-        version=parse_version(session, version),
+        version=str(version_name(session.tenant, version)),
         policy_json=policy_json(where, attributes),
         steps_percent=steps,
         gate=gate,

@@ -1,0 +1,70 @@
+"""`python -m examples.demo`: run the main job on a local stack and say what was seen."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from deploy.local.stack import Stack
+from examples.demo.data import movielens, own_log
+from examples.demo.story import Plan, Story
+from libs.common.errors import Error
+
+
+def main() -> int:
+    """Return 0 when every check holds, 1 when one doesn't or a step can't be done."""
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    parser.add_argument(
+        "--data", type=Path, help="your own event log, JSON Lines or CSV, instead of MovieLens-100K"
+    )
+    parser.add_argument("--devices", type=int, default=8, help="agents to start (default 8)")
+    parser.add_argument(
+        "--rate", type=float, default=30.0, help="events a second on each device (default 30)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument(
+        "--home", type=Path, default=Path("var"), help="folder of the local stack (default var)"
+    )
+    parser.add_argument("--port-offset", type=int, default=0, help="added to every port of the local stack")
+    parser.add_argument("--keep", action="store_true", help="leave a stack that this command started running")
+    options = parser.parse_args()
+    if options.devices < 4 or options.rate <= 0:
+        parser.error("--devices must be at least 4, and --rate more than 0")
+    try:
+        log = own_log(options.data) if options.data else movielens(options.home / "cache")
+        with _stack(options.home, options.port_offset, options.keep) as stack, _scratch() as home:
+            plan = Plan(devices=options.devices, events_per_s=options.rate)
+            report = Story(plan, log, stack.gateway, stack.admin_key_file, home).run()
+    except Error as error:
+        sys.stderr.write(f"demo: {error.message}\n")
+        return 1
+    report.show(options.json)
+    return 0 if report.good else 1
+
+
+@contextlib.contextmanager
+def _stack(home: Path, port_offset: int, keep: bool) -> Iterator[Stack]:
+    """Give a running stack: the one of `home` if it is up, else one that is taken down afterwards."""
+    stack = Stack(home, port_offset=port_offset)
+    started = not stack.running()
+    stack.up()
+    try:
+        yield stack
+    finally:
+        if started and not keep:
+            stack.down()
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """Give a short folder: a Unix socket's path holds about 100 bytes."""
+    with tempfile.TemporaryDirectory(prefix="isthmus-demo-") as folder:
+        yield Path(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""What the demo found: named checks, and the table that shows them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+from libs.cli.output import human_bytes, human_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Something that must be so."""
+
+    name: str
+    holds: bool
+    detail: str
+
+
+@dataclass(slots=True)
+class Report:
+    """Figures and checks of one run."""
+
+    title: str
+    figures: dict[str, float] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def check(self, name: str, holds: bool, detail: str) -> None:
+        """Add a check."""
+        self.checks.append(Check(name, holds, detail))
+
+    @property
+    def good(self) -> bool:
+        """Tell whether there are checks and all of them hold."""
+        return bool(self.checks) and all(check.holds for check in self.checks)
+
+    def show(self, as_json: bool) -> None:
+        """Print it to standard output, as tables or as one JSON object."""
+        if as_json:
+            value = {
+                "title": self.title,
+                "figures": self.figures,
+                "checks": [
+                    {"name": check.name, "holds": check.holds, "detail": check.detail}
+                    for check in self.checks
+                ],
+                "notes": self.notes,
+                "good": self.good,
+            }
+            sys.stdout.write(json.dumps(value, indent=2) + "\n")
+            return
+        console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+        console.print()
+        table = Table(title=self.title, title_justify="left", show_header=False, box=None)
+        table.add_column()
+        table.add_column(justify="right")
+        for name, value in self.figures.items():
+            label, text = _for_people(name, value)
+            table.add_row(label, text)
+        console.print(table)
+        console.print()
+        checks = Table("", "CHECK", "WHAT WAS SEEN", box=None, header_style="bold")
+        for check in self.checks:
+            checks.add_row("[green]ok[/]" if check.holds else "[red]FAILED[/]", check.name, check.detail)
+        console.print(checks)
+        for note in self.notes:
+            console.print(f"\n{note}")
+
+
+def _for_people(name: str, value: float) -> tuple[str, str]:
+    label = name.replace("_", " ")
+    if name.endswith("_bytes"):
+        return label, human_bytes(value)
+    if name.endswith("_ms"):
+        return label.removesuffix(" ms"), human_seconds(value / 1e3)
+    if name.endswith("_s"):
+        return label.removesuffix(" s"), human_seconds(value)
+    if name.endswith("_share"):
+        return label, f"{100 * value:.2f} %"
+    return label, f"{value:,.0f}"
+
+
+def quantile(values: list[float], share: float) -> float:
+    """Return the value below which `share` of the sorted values lie; 0 without values."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return counts as text, the largest first."""
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))

@@ -1,0 +1,233 @@
+"""`isthmus task`: write a task, check it, publish versions of it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC
+from pathlib import Path
+
+import click
+
+from isthmus.deployer.v1 import manifest_pb2, task_pb2, task_pb2_grpc
+from libs.cli.blobs import blob_of, upload
+from libs.cli.groups.trust import AUTHOR_KEY
+from libs.cli.main import Group
+from libs.cli.output import human_bytes, human_time
+from libs.cli.session import Session, Settings, with_session
+from libs.cli.values import version_name
+from libs.common.errors import NotFound, Precondition
+from libs.common.names import check_id
+from libs.task.manifest import Blob, CheckedManifest, check_manifest
+from libs.task.source import FILE_NAME, TaskSource, read_task_json
+from libs.trust.keys import SigningKey
+from libs.trust.signing import sign_message
+
+_FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
+
+_TEMPLATE = {
+    "task": "",
+    "version": "1.0.0",
+    "phases": [{"kind": "post", "script": "main.py", "entry_point": "run"}],
+    "trigger": {"sequence": [{"event": "click"}]},
+    "pipeline": {
+        "clicks": {
+            "source": {"event": "click"},
+            "ops": [{"window": {"size": "1d", "max_events": 1000}}, {"reduce": {"count": {"fn": "count"}}}],
+        }
+    },
+    "uploads": {"clicks": {"count": "number"}},
+    "health": {"confirm_run_count": 1, "confirm_idle_time": "10m", "max_failure_count": 3},
+}
+
+_SCRIPT = '''\
+"""Counts a user's clicks of the last day."""
+
+from isthmus.task import Context
+
+
+def run(context: Context) -> dict[str, object]:
+    """Return the count as the local result; send it up at every tenth click."""
+    count = context.features["clicks"]["count"]
+    if count % 10 == 0:
+        context.send("clicks", {"count": count})
+    return {"count": count}
+'''
+
+
+@click.group(cls=Group)
+def task() -> None:
+    """Write tasks, check them and publish their versions."""
+
+
+@task.command()
+@click.argument("name")
+@click.option("--folder", type=click.Path(path_type=Path), help="Where to; default: a new folder NAME here.")
+@click.pass_obj
+def init(settings: Settings, name: str, folder: Path | None) -> None:
+    """Make a folder with a small working task NAME."""
+    check_id(name, "NAME")
+    where = folder or Path(name)
+    if (where / FILE_NAME).exists():
+        raise Precondition(f"{where / FILE_NAME} is there already", reason="EXISTS")
+    where.mkdir(parents=True, exist_ok=True)
+    (where / FILE_NAME).write_text(json.dumps(_TEMPLATE | {"task": name}, indent=2) + "\n", encoding="utf-8")
+    (where / "main.py").write_text(_SCRIPT, encoding="utf-8")
+    settings.output.values(
+        {"folder": str(where)}, f"{where}/: {FILE_NAME}, main.py\nnext: isthmus task check {where}"
+    )
+
+
+def _read(folder: Path) -> tuple[TaskSource, manifest_pb2.TaskManifest, CheckedManifest]:
+    """Read and check a task's folder, scripts included; nothing is sent.
+
+    Raises:
+        Invalid: for the first fault in task.json or a script.
+        NotFound: when a file isn't there.
+    """
+    path = folder / FILE_NAME
+    try:
+        source = read_task_json(path.read_bytes(), folder)
+        blobs = {}
+        for file in source.files:
+            blob = blob_of(file)
+            blobs[file] = Blob(blob.digest, blob.size_bytes)
+        manifest = source.manifest(blobs)
+        checked = check_manifest(manifest)
+        for phase in checked.phases:
+            phase.compile((folder / phase.path).read_bytes())
+    except OSError as error:
+        raise NotFound(f"{error.filename}: {error.strerror}") from error
+    return source, manifest, checked
+
+
+def _total_bytes(checked: CheckedManifest) -> int:
+    return sum(blob.size_bytes for blob in checked.blobs)
+
+
+@task.command()
+@_FOLDER
+@click.pass_obj
+def check(settings: Settings, folder: Path) -> None:
+    """Check the task in FOLDER here, without a cloud: task.json, trigger, pipeline, scripts."""
+    _, _, checked = _read(folder)
+    size = _total_bytes(checked)
+    settings.output.values(
+        {"task": checked.task, "version": checked.version, "total_bytes": size},
+        f"{checked.key} is well formed: {len(checked.blobs)} files, {human_bytes(size)}",
+    )
+
+
+@task.command()
+@_FOLDER
+@click.option(
+    "--keys",
+    "keys_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the signing keys; default: from the settings file.",
+)
+@click.option(
+    "--key", "more_keys", multiple=True, type=click.Path(path_type=Path), help="Another author key; repeat."
+)
+@click.option("--dry-run", is_flag=True, help="Let the deployer check it; store nothing but the files.")
+@with_session
+def publish(
+    session: Session, folder: Path, keys_dir: Path | None, more_keys: tuple[Path, ...], dry_run: bool
+) -> None:
+    """Upload the files of FOLDER, sign its manifest as author and publish the version."""
+    source, manifest, checked = _read(folder)
+    author = (keys_dir or session.settings.keys_dir) / AUTHOR_KEY
+    try:
+        signers = [SigningKey.load(path) for path in (author, *more_keys)]
+    except FileNotFoundError as error:
+        raise NotFound(f"no author key at {error.filename}; make one with `isthmus trust init`") from error
+    for file in source.files:
+        upload(session, file)
+    stub = task_pb2_grpc.TaskServiceStub(session.channel)
+    parent = f"{session.tenant}/tasks/{checked.task}"
+    try:
+        session.call(stub.GetTask, task_pb2.GetTaskRequest(name=parent))
+    except NotFound:
+        request = task_pb2.CreateTaskRequest(
+            parent=str(session.tenant), task_id=checked.task, request_id=str(uuid.uuid4())
+        )
+        session.call(stub.CreateTask, request)
+    signed = sign_message(manifest, signers)
+    answer = session.call(
+        stub.PublishVersion,
+        task_pb2.PublishVersionRequest(parent=parent, manifest=signed, validate_only=dry_run),
+    )
+    if dry_run:
+        session.output.note("checked only; nothing was published")
+    _show_version(session, answer.version)
+
+
+def _show_version(session: Session, found: task_pb2.Version) -> None:
+    session.output.message(
+        found,
+        [
+            ("version", found.name),
+            ("manifest", found.manifest_digest),
+            ("size", human_bytes(found.total_bytes)),
+            ("published", f"{human_time(found.create_time.ToDatetime(tzinfo=UTC))} by {found.publisher}"),
+        ],
+    )
+
+
+@task.command("list")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Show at most this many.")
+@with_session
+def list_(session: Session, limit: int) -> None:
+    """List the tenant's tasks."""
+    stub = task_pb2_grpc.TaskServiceStub(session.channel)
+    request = task_pb2.ListTasksRequest(parent=str(session.tenant))
+    found = [each for page in session.pages(stub.ListTasks, request, limit) for each in page.tasks]
+    session.output.messages(
+        found,
+        ("TASK", "FOR PEOPLE", "MADE"),
+        (
+            (
+                each.name.rpartition("/")[2],
+                each.description,
+                human_time(each.create_time.ToDatetime(tzinfo=UTC)),
+            )
+            for each in found
+        ),
+    )
+
+
+@task.command()
+@click.argument("name", metavar="TASK")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, help="Show at most this many.")
+@with_session
+def versions(session: Session, name: str, limit: int) -> None:
+    """List the versions of TASK, newest first."""
+    stub = task_pb2_grpc.TaskServiceStub(session.channel)
+    request = task_pb2.ListVersionsRequest(parent=f"{session.tenant}/tasks/{name}")
+    found = [each for page in session.pages(stub.ListVersions, request, limit) for each in page.versions]
+    session.output.messages(
+        found,
+        ("VERSION", "SIZE", "PUBLISHED", "BY"),
+        (
+            (
+                each.name.rpartition("/")[2],
+                human_bytes(each.total_bytes),
+                human_time(each.create_time.ToDatetime(tzinfo=UTC)),
+                each.publisher,
+            )
+            for each in found
+        ),
+    )
+
+
+@task.command()
+@click.argument("version", metavar="TASK@VERSION")
+@with_session
+def get(session: Session, version: str) -> None:
+    """Show a published version and its manifest."""
+    stub = task_pb2_grpc.TaskServiceStub(session.channel)
+    request = task_pb2.GetVersionRequest(name=str(version_name(session.tenant, version)))
+    found = session.call(stub.GetVersion, request).version
+    _show_version(session, found)
+    if not session.output.as_json:
+        session.output.say(str(manifest_pb2.TaskManifest.FromString(found.manifest.payload)))
