@@ -1,0 +1,1 @@
+"""What the device agent decides, without IO."""

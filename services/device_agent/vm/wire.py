@@ -1,0 +1,101 @@
+"""Requests to a worker and outcomes from its replies. Pure; a reply is untrusted."""
+
+import base64
+import json
+from typing import Any
+
+from libs.common.errors import Invalid
+from services.device_agent.vm.model import Execution, LoadedTask, Outcome, Reason, Sent, VmConfig
+
+_FAILURES = frozenset({Reason.EXCEPTION, Reason.MEMORY, Reason.BAD_RESULT, Reason.LOAD_ERROR})
+
+
+class ProtocolFault(Exception):
+    """The process has sent what isn't the answer."""
+
+
+def load_request(task: LoadedTask, config: VmConfig) -> bytes:
+    """Return the request that loads `task`. Raises Invalid beyond `max_request_bytes`."""
+    request: dict[str, object] = {
+        "op": "load",
+        "key": task.key,
+        "task": task.task,
+        "version": task.version,
+        "scripts": [
+            {
+                "phase": script.phase.value,
+                "path": script.path,
+                "entry_point": script.entry_point,
+                "digest": script.digest,
+                "source": base64.b64encode(script.source).decode(),
+            }
+            for script in task.scripts
+        ],
+        "root": None if task.resource_root is None else str(task.resource_root),
+        "resources": list(task.resources),
+        "memory_bytes": task.limits.memory_bytes,
+        "wall_s": config.load_timeout_s,
+    }
+    return _encode(request, f"the scripts of {task.key}", config)
+
+
+def run_request(task: LoadedTask, execution: Execution, config: VmConfig) -> bytes:
+    """Return the request that runs `task`. Raises Invalid for what isn't JSON or is too large."""
+    request: dict[str, object] = {
+        "op": "run",
+        "key": task.key,
+        "events": [event.to_json() for event in execution.events],
+        "features": dict(execution.features),
+        "memory_bytes": task.limits.memory_bytes,
+        "wall_s": task.limits.wall_time_s,
+    }
+    return _encode(request, f"events and features of a run of {task.key}", config)
+
+
+def unload_request(key: str) -> bytes:
+    """Return the request that makes a worker forget the task `key`."""
+    return json.dumps({"op": "unload", "key": key}).encode()
+
+
+def _encode(request: dict[str, object], what: str, config: VmConfig) -> bytes:
+    try:
+        body = json.dumps(request, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid(f"{what} are no JSON: {error}") from error
+    if len(body) > config.max_request_bytes:
+        raise Invalid(
+            f"{what} take {len(body)} bytes as JSON, more than {config.max_request_bytes}", reason="TOO_LARGE"
+        )
+    return body
+
+
+def outcome_from(reply: dict[str, Any]) -> Outcome:
+    """Read a reply. Raises ProtocolFault for anything that `worker.main` doesn't send."""
+    try:
+        logs = tuple(_text(line) for line in reply.get("logs", ()))
+        cpu_s, peak = float(reply.get("cpu_s", 0)), int(reply.get("peak_rss_bytes", 0))
+        if reply["ok"] is True:
+            value = reply.get("value", {})
+            if not isinstance(value, dict):
+                raise ProtocolFault("the value is no object")
+            sends = tuple(_sent(pair) for pair in reply.get("sends", ()))
+            return Outcome(value, sends=sends, logs=logs, cpu_s=cpu_s, peak_rss_bytes=peak)
+        reason = Reason(reply["reason"])
+        if reason not in _FAILURES:
+            raise ProtocolFault(f"a worker can't report {reason}")
+        return Outcome(None, reason, _text(reply["message"]), logs=logs, cpu_s=cpu_s, peak_rss_bytes=peak)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ProtocolFault(f"malformed reply: {type(error).__name__} {error}") from error
+
+
+def _sent(pair: Any) -> Sent:
+    stream, fields = pair
+    if not isinstance(fields, dict):
+        raise ProtocolFault("a frame's fields are no object")
+    return Sent(_text(stream), fields)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ProtocolFault(f"text expected, not {type(value).__name__}")
+    return value

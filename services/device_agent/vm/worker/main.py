@@ -1,0 +1,191 @@
+"""The worker's loop: a request, a reply, until the agent closes the socket."""
+
+import gc
+import importlib.abc
+import importlib.machinery
+import io
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+# ruff: noqa: TID252
+from . import confinement
+from .framing import PROTOCOL, read_frame, write_frame
+from .runner import Failed, Runner, describe
+
+_AS_SLACK = 512 * 1024 * 1024
+"""Shared libraries that a run may map, beyond its memory: they count as address space, not as data."""
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_RECURSION = sys.getrecursionlimit()
+
+
+class _Blocked(importlib.abc.MetaPathFinder):
+    """Refuses the agent's own packages, wherever they are installed: no script may depend on them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset(names)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] in self._names:
+            raise ModuleNotFoundError(
+                f"{fullname!r} is the agent's own; scripts import the standard library, isthmus.task and what "
+                "is installed beside it",
+                name=fullname,
+            )
+        return None
+
+
+class _Meter:
+    """Holds a run within its memory and measures it; opens files in /proc before they are out of reach."""
+
+    def __init__(self) -> None:
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._status = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+        self._clear_refs = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+        self._started = 0.0
+        self._base = 0
+
+    def rebase(self) -> None:
+        """Take what the process holds now as the base of its growth."""
+        self._base = self._sizes()[1]
+
+    def begin(self, memory_bytes: int, wall_s: float) -> None:
+        """Set the limits of a run."""
+        address_space, data = self._sizes()
+        os.pwrite(self._clear_refs, b"5", 0)  # restart the high-water mark
+        _soft(resource.RLIMIT_DATA, data + memory_bytes)
+        _soft(resource.RLIMIT_AS, address_space + memory_bytes + _AS_SLACK)
+        # The agent kills at the wall time; this ends a loop when the agent itself is stopped.
+        self._started = time.process_time()
+        _soft(resource.RLIMIT_CPU, int(self._started + (wall_s + 5) * (os.cpu_count() or 1)) + 1)
+
+    def end(self) -> float:
+        """Lift the memory limits, so that a reply can be made; returns the CPU seconds used."""
+        _soft(resource.RLIMIT_DATA, resource.RLIM_INFINITY)
+        _soft(resource.RLIMIT_AS, resource.RLIM_INFINITY)
+        return time.process_time() - self._started
+
+    def growth(self) -> int:
+        """Return the bytes held more than at the base."""
+        return self._sizes()[1] - self._base
+
+    def peak_rss(self) -> int:
+        """Return the largest resident size since `begin`.
+
+        Not ru_maxrss: that keeps the size of the agent, from before exec.
+        """
+        _, _, rest = os.pread(self._status, 8192, 0).partition(b"VmHWM:")
+        return int(rest.split(None, 1)[0]) * 1024
+
+    def _sizes(self) -> tuple[int, int]:
+        fields = os.pread(self._statm, 256, 0).split()
+        return int(fields[0]) * _PAGE, int(fields[5]) * _PAGE
+
+
+def _soft(which: int, value: int) -> None:
+    _, hard = resource.getrlimit(which)
+    limit = hard if value == resource.RLIM_INFINITY else value
+    resource.setrlimit(which, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Serve the socket `settings["fd"]` until its end; never returns."""
+    fd, pid = int(settings["fd"]), os.getpid()
+    os.set_inheritable(fd, False)
+    meter = _Meter()
+    sys.meta_path.insert(0, _Blocked(settings["blocked"]))
+    held = confinement.apply(settings)
+    runner = Runner(int(settings["max_reply_bytes"]))
+    gc.collect()
+    gc.freeze()
+    meter.rebase()
+    _reply(fd, {"hello": PROTOCOL, "confinement": held}, settings)
+    while True:
+        body = read_frame(fd, int(settings["max_request_bytes"]))
+        if body is None:
+            os._exit(0)  # whatever threads a script has left
+        reply = _answer(json.loads(body), runner, meter, settings)
+        if os.getpid() != pid:
+            os._exit(0)  # a script has forked where nothing forbids it; only its parent speaks to the agent
+        _reply(fd, reply, settings)
+
+
+def _answer(
+    request: dict[str, Any], runner: Runner, meter: _Meter, settings: dict[str, Any]
+) -> dict[str, Any]:
+    reply: dict[str, Any] = {"id": request["id"], "ok": True}
+    if request["op"] == "unload":
+        runner.unload(request["key"])
+        return reply
+    output = io.TextIOWrapper(
+        io.FileIO(1, "wb", closefd=False), errors="backslashreplace", line_buffering=True
+    )
+    sys.stdout = sys.stderr = output
+    context = None
+    meter.begin(int(request["memory_bytes"]), float(request["wall_s"]))
+    try:
+        if request["op"] == "load":
+            runner.load(request)
+            reply["value"] = {}
+        else:
+            context = runner.context(request)
+            reply["value"] = runner.run(request, context)
+            reply["sends"] = [[frame.stream, frame.fields] for frame in context.frames]
+    except Failed as error:
+        reply |= {"ok": False, "reason": error.reason, "message": error.message}
+    except MemoryError as error:
+        meter.end()
+        text = f"needed more than its {request['memory_bytes']} bytes of memory\n"
+        reply |= {"ok": False, "reason": "MEMORY", "message": text + describe(error, request["key"])}
+    except BaseException as error:
+        meter.end()
+        reply |= {"ok": False, "reason": "EXCEPTION", "message": describe(error, request["key"])}
+    reply["cpu_s"] = meter.end()
+    reply["peak_rss_bytes"] = meter.peak_rss()
+    if context is not None:
+        reply["logs"] = context.log_lines
+    try:
+        output.flush()
+    except (OSError, ValueError):  # the script has closed it
+        reply["residue"] = "stdout"
+    _tidy(reply, meter, int(settings["max_growth_bytes"]))
+    return reply
+
+
+def _tidy(reply: dict[str, Any], meter: _Meter, max_growth: int) -> None:
+    """Undo what a run may have left; name in `residue` what can't be: the agent then replaces the worker."""
+    sys.setrecursionlimit(_RECURSION)
+    if threading.active_count() > 1:
+        reply["residue"] = "threads"
+    elif signal.getitimer(signal.ITIMER_REAL)[0] > 0:
+        reply["residue"] = "timer"
+    elif not reply["ok"] or meter.growth() > max_growth:
+        gc.collect()  # a traceback's frames are gone by now; cycles may hold what they held
+        if meter.growth() > max_growth:
+            reply["residue"] = "memory"
+
+
+def _reply(fd: int, reply: dict[str, Any], settings: dict[str, Any]) -> None:
+    limit = int(settings["max_reply_bytes"])
+    try:
+        body = json.dumps(reply, allow_nan=False, separators=(",", ":")).encode()
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
+        body = _bad_result(reply, f"the result can't be written as JSON: {type(error).__name__}: {error}")
+    if len(body) > limit:
+        text = f"result, frames and logs take {len(body)} bytes as JSON, more than {limit}"
+        body = _bad_result(reply, text)
+    write_frame(fd, body)
+
+
+def _bad_result(reply: dict[str, Any], message: str) -> bytes:
+    kept = {name: reply[name] for name in ("id", "cpu_s", "peak_rss_bytes", "residue") if name in reply}
+    return json.dumps(kept | {"ok": False, "reason": "BAD_RESULT", "message": message}).encode()
