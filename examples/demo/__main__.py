@@ -11,6 +11,7 @@ from pathlib import Path
 
 from deploy.local.stack import Stack
 from examples.demo.data import movielens, own_log
+from examples.demo.scenario import genre_profile, value_profile
 from examples.demo.story import Plan, Story
 from libs.common.errors import Error
 
@@ -21,6 +22,8 @@ def main() -> int:
     parser.add_argument(
         "--data", type=Path, help="your own event log, JSON Lines or CSV, instead of MovieLens-100K"
     )
+    parser.add_argument("--event", help="with --data: event type to profile (default: the commonest)")
+    parser.add_argument("--field", help="with --data: field to profile (default: the commonest text or list)")
     parser.add_argument("--devices", type=int, default=8, help="agents to start (default 8)")
     parser.add_argument(
         "--rate", type=float, default=30.0, help="events a second on each device (default 30)"
@@ -35,10 +38,14 @@ def main() -> int:
     if options.devices < 4 or options.rate <= 0:
         parser.error("--devices must be at least 4, and --rate more than 0")
     try:
-        log = own_log(options.data) if options.data else movielens(options.home / "cache")
-        with _stack(options.home, options.port_offset, options.keep) as stack, _scratch() as home:
+        with _scratch() as home:
+            if options.data:
+                scenario = value_profile(own_log(options.data), home, options.event, options.field)
+            else:
+                scenario = genre_profile(movielens(options.home / "cache"))
             plan = Plan(devices=options.devices, events_per_s=options.rate)
-            report = Story(plan, log, stack.gateway, stack.admin_key_file, home).run()
+            with _stack(options.home, options.port_offset, options.keep) as stack:
+                report = Story(plan, scenario, stack.gateway, stack.admin_key_file, home).run()
     except Error as error:
         sys.stderr.write(f"demo: {error.message}\n")
         return 1

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from examples.demo.cloud import Cloud
-from examples.demo.data import Log, deal
+from examples.demo.data import deal
 from examples.demo.devices import Device
-from examples.demo.oracle import agrees, expected_profiles
 from examples.demo.report import Report, quantile
+from examples.demo.scenario import Scenario, Value, agrees
 from libs.common.errors import Error, Unavailable
 
-TASKS = Path(__file__).resolve().parent.parent / "tasks"
-GOOD, BAD = "genre-profile@1.0.0", "genre-profile@1.1.0"
 STEPS = "25%,50%,100%"
 
 
@@ -40,9 +38,13 @@ class Plan:
 class Story:
     """One run of the demo against a running stack."""
 
-    def __init__(self, plan: Plan, log: Log, gateway: str, admin_key_file: Path, home: Path) -> None:
+    def __init__(
+        self, plan: Plan, scenario: Scenario, gateway: str, admin_key_file: Path, home: Path
+    ) -> None:
         self._plan = plan
-        self._log = log
+        self._scenario = scenario
+        self._good = f"{scenario.task}@1.0.0"
+        self._bad = f"{scenario.task}@1.1.0"
         self._gateway = gateway
         self._tenant = f"demo-{uuid.uuid4().hex[:8]}"
         self._home = home / self._tenant
@@ -50,7 +52,7 @@ class Story:
         self._started = time.monotonic()
         self._devices: list[Device] = []
         self._stop = threading.Event()
-        self.report = Report(log.title)
+        self.report = Report(scenario.log.title)
 
     def run(self) -> Report:
         """Run the whole story; the agents are gone afterwards.
@@ -61,7 +63,7 @@ class Story:
         try:
             cloud = self._prepare()
             self._start_devices(cloud)
-            self._publish(cloud, "genre-profile")
+            self._publish(cloud, self._scenario.good)
             self._release_good(cloud)
             self._release_bad(cloud)
             self._settle()
@@ -106,7 +108,7 @@ class Story:
         cloud.isthmus(
             "device", "token", "--attribute", "fleet=demo", "--uses", uses, "--out", str(token_file)
         )
-        hands = deal(self._log, self._plan.devices, self._plan.events_per_device)
+        hands = deal(self._scenario.log, self._plan.devices, self._plan.events_per_device)
         for number, events in enumerate(hands):
             device = Device(
                 device_id=f"device-{number + 1}",
@@ -125,9 +127,9 @@ class Story:
         self.report.figures |= {"devices": len(hands), "users": users}
         self._say(f"{len(hands)} agents enrolled; {users} users' histories are being replayed")
 
-    def _publish(self, cloud: Cloud, folder: str) -> None:
+    def _publish(self, cloud: Cloud, folder: Path) -> None:
         keys = str(self._home / "keys")
-        published = cloud.isthmus("task", "publish", str(TASKS / folder), "--keys", keys)
+        published = cloud.isthmus("task", "publish", str(folder), "--keys", keys)
         self._say(f"published {published['name']} ({published['total_bytes']} bytes, signed)")
 
     def _release(self, cloud: Cloud, version: str, *flags: str) -> dict[str, Any]:
@@ -156,12 +158,13 @@ class Story:
         return found
 
     def _release_good(self, cloud: Cloud) -> None:
-        found = self._release(cloud, GOOD, "--where", '{"eq": ["fleet", "demo"]}')
+        found = self._release(cloud, self._good, "--where", '{"eq": ["fleet", "demo"]}')
         confirmed = found["counts"]["confirmed_count"]
         self.report.check(
             "a release in steps reaches every device",
             found["state"] == "STATE_SUCCEEDED" and confirmed == len(self._devices),
-            f"{confirmed} of {len(self._devices)} devices confirmed {GOOD} in {len(found['steps'])} steps",
+            f"{confirmed} of {len(self._devices)} devices confirmed {self._good} "
+            f"in {len(found['steps'])} steps",
         )
         for step in found["steps"]:
             if "open_time" in step and "close_time" in step:
@@ -169,8 +172,8 @@ class Story:
                 self.report.figures[f"coverage_of_step_{step['percent']:g}%_s"] = spent.total_seconds()
 
     def _release_bad(self, cloud: Cloud) -> None:
-        self._publish(cloud, "genre-profile-bad")
-        found = self._release(cloud, BAD)
+        self._publish(cloud, self._scenario.bad)
+        found = self._release(cloud, self._bad)
         last = found["steps"][-1]["percent"]
         self.report.check(
             "a bad version rolls back by itself",
@@ -179,7 +182,7 @@ class Story:
         )
 
         def back() -> bool:
-            return all(_active(device) == {GOOD} for device in self._devices)
+            return all(_active(device) == {self._good} for device in self._devices)
 
         try:
             self._wait("every device to be back on the good version", back)
@@ -187,7 +190,7 @@ class Story:
             active = Counter(version for device in self._devices for version in _active(device))
             self.report.check(
                 "no device keeps the bad version",
-                active == {GOOD: len(self._devices)},
+                active == {self._good: len(self._devices)},
                 ", ".join(f"{count} devices run {version}" for version, count in active.items()),
             )
 
@@ -257,11 +260,10 @@ class Story:
             f"{total['frame_count']:,} queued on devices, {len(records):,} in the cloud's log, "
             f"{len(records) - len(keys):,} twice",
         )
-        declared = {"user", "ratings", "profile"}
         fields = {name for record in records for name in record.get("payload", {})}
         self.report.check(
             "only declared fields left the devices",
-            bool(fields) and fields <= declared and total["refused_frame_count"] == 0,
+            bool(fields) and fields <= self._scenario.declared and total["refused_frame_count"] == 0,
             f"fields seen in the cloud: {', '.join(sorted(fields))}",
         )
         problems = [f"{status.device}: {problem}" for status in statuses for problem in status.problems]
@@ -273,14 +275,14 @@ class Story:
             )
 
     def _check_results(self, good: list[Any]) -> None:
-        expected: dict[str, tuple[int, dict[str, float]]] = {}
+        expected: dict[str, Value] = {}
         for device in self._devices:
-            expected |= expected_profiles(device.events[: device.sent])
+            expected |= self._scenario.expected(device.events[: device.sent])
         right = sum(1 for result in good if agrees(result.value, expected[str(result.value["event_id"])]))
         self.report.check(
             "each result is what a second implementation computes",
             right == len(good) > 0,
-            f"{right:,} of {len(good):,} genre profiles agree",
+            f"{right:,} of {len(good):,} profiles agree",
         )
 
 
