@@ -37,8 +37,8 @@ class _Blocked(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname.partition(".")[0] in self._names:
             raise ModuleNotFoundError(
-                f"{fullname!r} is the agent's own; scripts import the standard library, isthmus.task and what "
-                "is installed beside it",
+                f"{fullname!r} is the agent's own; scripts import the standard library, isthmus.task and "
+                "what is installed beside it",
                 name=fullname,
             )
         return None
