@@ -24,6 +24,7 @@ equal result in whatever order they come: records are put in order of event time
 content.
 """
 
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -154,8 +155,9 @@ class Feature:
         """
         start_s = now_s - self.window_s
         inside = [event for event in events if start_s < event.time_s <= now_s and self.source.matches(event)]
-        inside.sort(key=_order)
-        placed = [record for event in inside if (record := _run(self.before, event.fields)) is not None]
+        placed = [
+            record for event in _in_order(inside) if (record := _run(self.before, event.fields)) is not None
+        ]
         window = placed[-self.max_events :]
         records = [record for before in window if (record := _run(self.after, before)) is not None]
         return {reduction.out: reduction.reduce(records) for reduction in self.reductions}
@@ -291,9 +293,15 @@ def _reduction(out: str, value: object, path: str) -> Reduction:
     return Reduction(out, function, field, by)
 
 
-def _order(event: Event) -> tuple[float, str, str]:
-    # The content comes last and only matters for events that the application gave no id.
-    return event.time_s, event.event_id, "" if event.event_id else jsontext.canonical(event.to_json())
+def _in_order(events: list[Event]) -> list[Event]:
+    def moment(event: Event) -> tuple[float, str]:
+        return event.time_s, event.event_id
+
+    events.sort(key=moment)
+    if any(moment(one) == moment(other) for one, other in itertools.pairwise(events)):
+        # Content settles ties between events that the application gave no id; it costs too much to do always.
+        events.sort(key=lambda event: (*moment(event), jsontext.canonical(event.to_json())))
+    return events
 
 
 def _run(ops: tuple[Filter | Map, ...], record: Record) -> Record | None:
