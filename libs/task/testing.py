@@ -2,12 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 
 from isthmus.deployer.v1 import manifest_pb2
+from libs.common.errors import Invalid
 from libs.task.event import Event
+
+T = TypeVar("T")
 
 SCRIPT = b"def pre(context):\n    return {'count': len(context.events)}\n"
 
@@ -81,3 +85,16 @@ def make_manifest(
         duration.FromNanoseconds(round(wall_time_s * 1e9))
         manifest.limits.wall_time.CopyFrom(duration)
     return manifest
+
+
+def attempt(
+    call: Callable[..., T], *arguments: object, **keywords: object
+) -> tuple[T | None, Invalid | None]:
+    """Return what a call returns, or the Invalid that it raises: for properties over input of either kind.
+
+    Any other exception passes through and fails the test.
+    """
+    try:
+        return call(*arguments, **keywords), None
+    except Invalid as error:
+        return None, error

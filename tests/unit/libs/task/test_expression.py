@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from libs.common.errors import Invalid
 from libs.task.expression import parse_expression
+from libs.task.testing import attempt
 
 names = st.sampled_from(["a", "b", "c"])
 scalars = st.one_of(
@@ -122,9 +123,8 @@ junk = st.recursive(
 @settings(max_examples=500)
 @given(junk)
 def test_junk_raises_invalid_and_nothing_else(value):
-    try:
-        expression = parse_expression(value, "$.where")
-    except Invalid as error:
+    expression, error = attempt(parse_expression, value, "$.where")
+    if error is not None:
         assert error.metadata["path"].startswith("$.where")
     else:
         assert expression.matches({}) in (True, False)
@@ -148,7 +148,7 @@ def test_matching_survives_odd_fields(value):
         (
             {"eqq": ["a", 1]},
             "$.eqq",
-            "unknown operator \"eqq\"; allowed: eq, ne, lt, le, gt, ge, in, exists, and, or, not; did you mean 'eq'?",
+            "allowed: eq, ne, lt, le, gt, ge, in, exists, and, or, not; did you mean 'eq'?",
         ),
         ({"and": [{"exists": "a"}, {"eq": ["a"]}]}, "$.and[1].eq", '"eq" takes [field, literal]'),
         ({"not": {"lt": ["a", True]}}, "$.not.lt[1]", '"lt" compares strings or numbers, not true'),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from libs.common.errors import Invalid
 from libs.task.event import Event
 from libs.task.pipeline import MAX_GROUPS, Pipeline, parse_pipeline
-from libs.task.testing import make_event
+from libs.task.testing import attempt, make_event
 
 DOCUMENTED = """
 {"genres": {"source": {"event": "rate", "where": {"ge": ["rating", 4]}},
@@ -48,7 +48,8 @@ def test_every_function_over_some_values_and_over_none():
     computed = feature({name: {"fn": name, "field": "v"} for name in functions})
     events = [make_event(time_s=t, v=v) for t, v in [(1, 3), (2, 1.5), (3, "x"), (4, True), (5, None)]]
     assert computed.evaluate([*events, make_event(time_s=6)], 10) == {
-        "count": 4, "sum": 4.5, "mean": 2.25, "min": 1.5, "max": 3, "last": True, "collect": [3, 1.5, "x", True],
+        "count": 4, "sum": 4.5, "mean": 2.25, "min": 1.5, "max": 3, "last": True,
+        "collect": [3, 1.5, "x", True],
     }  # fmt: skip
     assert computed.evaluate([], 10) == {
         "count": 0, "sum": 0, "mean": None, "min": None, "max": None, "last": None, "collect": [],
@@ -181,6 +182,20 @@ def test_pipelines_make_the_round_trip():
     assert Pipeline().horizon_s == 0
 
 
+KEYWORDS = [
+    "source",
+    "ops",
+    "filter",
+    "map",
+    "window",
+    "reduce",
+    "size",
+    "fn",
+    "field",
+    "by",
+    "event",
+    "key_by",
+]
 junk = st.recursive(
     st.none()
     | st.booleans()
@@ -190,7 +205,7 @@ junk = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["source", "ops", "filter", "map", "window", "reduce", "size", "fn", "field", "by", "event", "key_by", "f"]),
+            st.sampled_from(KEYWORDS),
             inner,
             max_size=4,
         )
@@ -202,9 +217,8 @@ junk = st.recursive(
 @settings(max_examples=400)
 @given(junk)
 def test_junk_raises_invalid_and_nothing_else(value):
-    try:
-        pipeline = parse_pipeline(json.dumps(value))
-    except Invalid as error:
+    pipeline, error = attempt(parse_pipeline, json.dumps(value))
+    if error is not None:
         assert error.message.startswith("pipeline: line 1, column ")
     else:
         assert isinstance(pipeline, Pipeline)
