@@ -1,0 +1,90 @@
+"""What is known of each process of a running stack."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from deploy.local import health
+from deploy.local.layout import Layout
+from deploy.local.supervision import Crashes, Supervised, crashes
+from deploy.local.topology import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is known of one process of the stack.
+
+    Attributes:
+        name: the process.
+        state: running, starting, backing off, given up, stopping or stopped.
+        pid: process id, or 0.
+        uptime_s: seconds since its last start.
+        restarts: how often it ended by itself since the stack was started.
+        last_exit: how and when it ended by itself the last time, or "".
+        rss_bytes: resident memory.
+        health: "" when it serves, else why not.
+        addresses: what it listens on.
+    """
+
+    name: str
+    state: str
+    pid: int
+    uptime_s: float
+    restarts: int
+    last_exit: str
+    rss_bytes: int
+    health: str
+    addresses: tuple[str, ...]
+
+
+_STATES = {
+    "STARTING": "starting",
+    "RUNNING": "running",
+    "BACKOFF": "backing off",
+    "FATAL": "given up",
+    "STOPPING": "stopping",
+}
+
+
+def why_down(state: Supervised | None) -> str:
+    """Return why a process isn't up, in words."""
+    if state is None:
+        return "it isn't running"
+    return f"{_STATES.get(state.state, 'stopped')}: {state.description}"
+
+
+def _memory(pid: int) -> int:
+    try:
+        return int(psutil.Process(pid).memory_info().rss) if pid else 0
+    except psutil.Error:
+        return 0
+
+
+def rows(
+    layout: Layout, states: Mapping[str, Supervised], processes: Iterable[Process], ca_file: Path
+) -> list[Row]:
+    """Return one row for each of the processes that the supervisor knows, probing those that are up."""
+    ends = crashes(layout)
+    found = []
+    for process in processes:
+        state = states.get(process.name)
+        if state is None:
+            continue
+        reason = health.fault(process, ca_file) if state.up else why_down(state)
+        ended = ends.get(process.name, Crashes())
+        found.append(
+            Row(
+                process.name,
+                "running" if state.up and not reason else _STATES.get(state.state, "stopped"),
+                state.pid,
+                state.uptime_s,
+                ended.count,
+                ended.last,
+                _memory(state.pid),
+                reason,
+                tuple(endpoint.address for endpoint in process.endpoints),
+            )
+        )
+    return found
