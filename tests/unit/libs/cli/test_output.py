@@ -1,0 +1,56 @@
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from isthmus.deployer.v1 import device_pb2
+from libs.cli.output import Output, human_bytes, human_seconds, human_time
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 * 1024**3, "5.0 GiB"), (2**60, "1048576.0 TiB")],
+)
+def test_sizes_for_people(count: int, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0042, "4.2 ms"), (1.25, "1.2 s"), (95, "1 m 35 s"), (7300, "2 h 1 m"), (90 * 3600, "3 d 18 h")],
+)
+def test_durations_for_people(seconds: float, text: str) -> None:
+    assert human_seconds(seconds) == text
+
+
+def test_an_unset_time_is_a_dash() -> None:
+    assert human_time(datetime.fromtimestamp(0, UTC)) == "-"
+    assert human_time(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)) == "2026-01-02 03:04:05Z"
+
+
+def test_json_of_a_message_has_its_field_names_and_zero_values(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=True).message(device_pb2.Device(name="tenants/t/devices/d"), [])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["name"] == "tenants/t/devices/d"
+    assert shown["revoked"] is False
+    assert shown["reported"] == []
+
+
+def test_a_table_shows_every_cell_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 120
+    Output().messages([device_pb2.Device()], ("NAME", "NOTE"), [("d", long)])
+    assert long in capsys.readouterr().out
+
+
+def test_an_empty_list_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().messages([], ("NAME",), [])
+    assert capsys.readouterr().out == "(none)\n"
+    Output(as_json=True).messages([], ("NAME",), [])
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_progress_goes_to_stderr_and_only_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().note("half way")
+    Output(as_json=True).note("half way")
+    seen = capsys.readouterr()
+    assert (seen.out, seen.err) == ("", "half way\n")

@@ -1,0 +1,48 @@
+import json
+
+import click
+import pytest
+
+from libs.cli.values import DURATION, PERCENTAGES, parse_attributes, policy_json, version_name
+from libs.common.errors import Invalid
+from libs.common.names import TenantName
+
+
+def test_durations_are_in_seconds() -> None:
+    assert DURATION.convert("250ms", None, None) == 0.25
+    assert DURATION.convert("12h", None, None) == 12 * 3600
+
+
+def test_a_wrong_duration_names_the_value() -> None:
+    with pytest.raises(click.BadParameter, match="12x"):
+        DURATION.convert("12x", None, None)
+
+
+def test_percentages_with_and_without_the_sign() -> None:
+    assert PERCENTAGES.convert("10%, 50,100%", None, None) == (10.0, 50.0, 100.0)
+    with pytest.raises(click.BadParameter, match="ten"):
+        PERCENTAGES.convert("ten%", None, None)
+
+
+def test_attributes() -> None:
+    assert parse_attributes(("os=linux", "note=a=b")) == {"os": "linux", "note": "a=b"}
+    with pytest.raises(click.BadParameter, match="KEY=VALUE"):
+        parse_attributes(("os",))
+    with pytest.raises(click.BadParameter, match="twice"):
+        parse_attributes(("os=a", "os=b"))
+
+
+def test_a_policy_of_attributes_is_an_expression() -> None:
+    assert policy_json(None, ()) == ""
+    assert json.loads(policy_json(None, ("os=linux",))) == {"eq": ["os", "linux"]}
+    assert json.loads(policy_json(None, ("os=linux", "tier=high"))) == {
+        "and": [{"eq": ["os", "linux"]}, {"eq": ["tier", "high"]}]
+    }
+    assert policy_json('{"exists": "os"}', ()) == '{"exists": "os"}'
+
+
+def test_version_names() -> None:
+    assert str(version_name(TenantName("t"), "task@1.0")) == "tenants/t/tasks/task/versions/1.0"
+    for wrong in ("task", "task@", "@1.0", "ta/sk@1"):
+        with pytest.raises(Invalid):
+            version_name(TenantName("t"), wrong)
