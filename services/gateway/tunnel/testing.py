@@ -43,7 +43,8 @@ def frames(sequences: Iterable[int], *, device: Device = DEVICE, stream: Stream 
 class FaultyDisk:
     """A real disk with `room` bytes left, whose syncs fail while `sync_errno` is set.
 
-    When the room ends, a write leaves what still fitted behind, as a full disk does. Truncating gives room back.
+    When the room ends, a write leaves what still fitted behind, as a full disk does. Truncating gives room
+    back.
     """
 
     def __init__(self, room: int | None = None) -> None:

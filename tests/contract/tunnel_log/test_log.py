@@ -15,7 +15,7 @@ STORED, DUPLICATE, GAP = Outcome.STORED, Outcome.DUPLICATE, Outcome.GAP
 
 
 async def everything(log: Log, max_bytes: int = 1000) -> list[Record]:
-    found = []
+    found: list[Record] = []
     for partition, bounds in enumerate(log.bounds()):
         offset = bounds.earliest
         while offset < bounds.end:

@@ -11,8 +11,6 @@ from services.gateway.tunnel.store.codec import HEADER_BYTES
 from services.gateway.tunnel.store.scan import Damage, scan
 from services.gateway.tunnel.testing import frame, frames
 
-
-
 SALT = b"saltsalt"
 HEADER = codec.segment_header(1)
 
@@ -51,7 +49,7 @@ def test_frames_survive_a_block(given_frames: list[Frame], first_offset: int) ->
     assert (block.position, block.size, block.count) == (6, len(data) - 6, len(given_frames))
     records = list(codec.records(data, 6, block))
     assert [record.frame for record in records] == given_frames
-    assert [record.offset for record in records] == list(range(first_offset, first_offset + len(given_frames)))
+    assert [record.offset for record in records] == list(range(first_offset, block.end))
     assert {record.received_ms for record in records} == {99}
 
 

@@ -1,0 +1,139 @@
+"""Between the tunnel's messages and its domain."""
+
+from collections.abc import AsyncIterator
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from isthmus.tunnel.v1 import tunnel_pb2
+from libs.common.access import require_tenant
+from libs.common.errors import Forbidden, Invalid
+from libs.common.identity import Identity
+from libs.common.names import DeviceName, TenantName, check_id, shown
+from services.gateway.tunnel.domain.checks import check_stream_name
+from services.gateway.tunnel.domain.export import Page, Selection
+from services.gateway.tunnel.domain.frame import Codec, Device, Frame, Record, Stream
+from services.gateway.tunnel.domain.session import Ack, Hello, Message
+
+_NS = 10**9
+
+
+def device_of(identity: Identity) -> Device:
+    """Return whose tunnel a caller may use: its own.
+
+    Raises:
+        Forbidden: when the caller isn't an enrolled device.
+    """
+    try:
+        name = DeviceName.parse(identity.principal, "identity")
+    except Invalid:
+        name = None
+    if identity.kind != "device" or name is None or name.tenant != identity.tenant:
+        raise Forbidden(
+            f"the tunnel is for enrolled devices, and {shown(identity.principal)} is none; enrol it first",
+            reason="NOT_A_DEVICE",
+        )
+    return Device(name.tenant, name.device)
+
+
+async def from_requests(
+    requests: AsyncIterator[tunnel_pb2.ConnectRequest], device: Device
+) -> AsyncIterator[Message]:
+    """Convert a device's messages as they come; raises Invalid for one that isn't whole."""
+    async for request in requests:
+        yield from_connect_request(request, device)
+
+
+def from_connect_request(request: tunnel_pb2.ConnectRequest, device: Device) -> Message:
+    """Convert one message of a device; raises Invalid when it isn't whole."""
+    kind = request.WhichOneof("kind")
+    if kind == "hello":
+        return Hello(tuple(Stream(stream.stream, stream.epoch) for stream in request.hello.streams))
+    if kind == "frame":
+        return from_frame(request.frame, device)
+    raise Invalid("kind: neither hello nor frame is set", reason="EMPTY_MESSAGE", metadata={"field": "kind"})
+
+
+def from_frame(frame: tunnel_pb2.Frame, device: Device) -> Frame:
+    """Convert a frame of `device`; raises Invalid for an unknown codec or a malformed time."""
+    try:
+        codec = Codec(frame.codec)
+    except ValueError:
+        raise Invalid(f"frame.codec: {frame.codec} is unknown; use CODEC_JSON", reason="BAD_CODEC") from None
+    if not 0 <= frame.event_time.nanos < _NS:
+        raise Invalid("frame.event_time: nanos must be 0 to 999,999,999", reason="BAD_EVENT_TIME")
+    return Frame(
+        device=device,
+        stream=Stream(frame.stream, frame.epoch),
+        sequence=frame.sequence,
+        schema_id=frame.schema_id,
+        event_time_ns=frame.event_time.seconds * _NS + frame.event_time.nanos,
+        codec=codec,
+        payload=frame.payload,
+        tombstone_reason=frame.tombstone_reason,
+    )
+
+
+def to_frame(frame: Frame) -> tunnel_pb2.Frame:
+    """Convert a frame; whose it is isn't in the message."""
+    seconds, nanos = divmod(frame.event_time_ns, _NS)
+    return tunnel_pb2.Frame(
+        stream=frame.stream.name,
+        epoch=frame.stream.epoch,
+        sequence=frame.sequence,
+        schema_id=frame.schema_id,
+        event_time=Timestamp(seconds=seconds, nanos=nanos) if frame.event_time_ns else None,
+        codec=tunnel_pb2.Frame.Codec.ValueType(int(frame.codec)),
+        payload=frame.payload,
+        tombstone_reason=frame.tombstone_reason,
+    )
+
+
+def to_connect_response(ack: Ack) -> tunnel_pb2.ConnectResponse:
+    """Convert an ack."""
+    return tunnel_pb2.ConnectResponse(
+        ack=tunnel_pb2.Ack(stream=ack.stream.name, epoch=ack.stream.epoch, sequence=ack.sequence)
+    )
+
+
+def from_export_request(request: tunnel_pb2.ExportRequest, identity: Identity) -> Selection:
+    """Return what is to be exported.
+
+    Raises:
+        Invalid: naming the field.
+        NotFound: for another tenant than the caller's.
+    """
+    tenant = TenantName.parse(request.parent, "parent").tenant
+    require_tenant(identity, tenant)
+    device = ""
+    if request.device:
+        name = DeviceName.parse(request.device, "device")
+        if name.tenant != tenant:
+            raise Invalid(
+                f"device: {shown(request.device)} isn't in {request.parent}",
+                reason="BAD_NAME",
+                metadata={"field": "device"},
+            )
+        device = name.device
+    if "/" in request.stream:
+        check_stream_name(request.stream, "stream")
+    elif request.stream:
+        check_id(request.stream, "stream: task")
+    return Selection(tenant, request.stream, device, request.include_tombstones)
+
+
+def to_record(record: Record) -> tunnel_pb2.Record:
+    """Convert a logged frame."""
+    seconds, ms = divmod(record.received_ms, 1000)
+    device = record.frame.device
+    return tunnel_pb2.Record(
+        device=str(DeviceName(device.tenant, device.device)),
+        frame=to_frame(record.frame),
+        receive_time=Timestamp(seconds=seconds, nanos=ms * 1_000_000),
+    )
+
+
+def to_export_response(page: Page) -> tunnel_pb2.ExportResponse:
+    """Convert a page."""
+    return tunnel_pb2.ExportResponse(
+        records=[to_record(record) for record in page.records], position=page.position
+    )
