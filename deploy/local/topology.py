@@ -120,8 +120,7 @@ def services(layout: Layout, options: Options, environ: Mapping[str, str]) -> li
     gateway |= {
         "ISTHMUS_GATEWAY_HTTP_PORT": str(shifted(GATEWAY_HTTP, options)),
         "ISTHMUS_GATEWAY_DATABASE_URL": database_url(layout, "gateway"),
-        "ISTHMUS_GATEWAY_DEPLOYER_TARGET": local(DEPLOYER),
-        "ISTHMUS_GATEWAY_TUNNEL_TARGET": local(TUNNEL),
+        "ISTHMUS_GATEWAY_UPSTREAMS": f"deployer={local(DEPLOYER)},tunnel={local(TUNNEL)}",
     }
     if options.tls:
         gateway |= {

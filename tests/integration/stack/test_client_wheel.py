@@ -162,7 +162,8 @@ async def test_the_wheel_brings_grpcio_and_protobuf_and_nothing_of_ours(client: 
 import importlib.metadata as m, importlib.util as u, json
 names = {d.metadata["Name"].lower().replace("_", "-") for d in m.distributions()} - {"typing-extensions"}
 import isthmus
-print(json.dumps([sorted(names), [n for n in ("libs", "services", "deploy") if u.find_spec(n)], isthmus.__file__]))
+ours = [name for name in ("libs", "services", "deploy") if u.find_spec(name)]
+print(json.dumps([sorted(names), ours, isthmus.__file__]))
 """
     done = await client.run(code)
     assert json.loads(done.stdout) == [["grpcio", "isthmus-client", "protobuf"], [], None]

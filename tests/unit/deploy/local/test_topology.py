@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from deploy.local import topology
+from deploy.local.errors import StackError
+from deploy.local.layout import Layout, Options
+
+
+def by_name(options: Options, home: Path = Path("/h"), **environ: str) -> dict[str, topology.Process]:
+    return {process.name: process for process in topology.services(Layout(home), options, environ)}
+
+
+def test_the_ports_are_those_of_the_documentation() -> None:
+    found = {
+        name: [endpoint.port for endpoint in process.endpoints]
+        for name, process in by_name(Options()).items()
+    }
+    assert found == {"deployer": [7410, 8410], "tunnel": [7405, 8405], "gateway": [7400, 7480, 8400]}
+
+
+def test_an_offset_moves_every_port_and_what_points_at_it() -> None:
+    still, moved = by_name(Options()), by_name(Options(port_offset=100))
+    for name, process in moved.items():
+        ports = [endpoint.port for endpoint in process.endpoints]
+        assert ports == [endpoint.port + 100 for endpoint in still[name].endpoints]
+        assert not any(
+            f":{endpoint.port}" in value
+            for value in process.environment.values()
+            for endpoint in still[name].endpoints
+        )
+    assert (
+        moved["gateway"].environment["ISTHMUS_GATEWAY_UPSTREAMS"]
+        == "deployer=127.0.0.1:7510,tunnel=127.0.0.1:7505"
+    )
+
+
+@pytest.mark.parametrize("offset", [-6377, 57126])
+def test_an_offset_that_moves_a_port_out_of_range_is_refused(offset: int) -> None:
+    with pytest.raises(StackError, match="the offset from -6376 to 57125"):
+        by_name(Options(port_offset=offset))
+    assert by_name(Options(port_offset=offset + (1 if offset < 0 else -1)))
+
+
+def test_settings_of_the_caller_reach_their_service_and_no_other() -> None:
+    found = by_name(Options(), ISTHMUS_GATEWAY_LOG_LEVEL="DEBUG", ISTHMUS_GATEWAY_PORT="1", OTHER="x")
+    assert found["gateway"].environment["ISTHMUS_GATEWAY_LOG_LEVEL"] == "DEBUG"
+    # What the stack decides wins: others are told these ports.
+    assert found["gateway"].environment["ISTHMUS_GATEWAY_PORT"] == "7400"
+    assert not any("LOG_LEVEL" in key for key in found["deployer"].environment)
+    assert "OTHER" not in found["gateway"].environment
+
+
+def test_tls_is_the_gateways_alone() -> None:
+    found = by_name(Options(tls=True))
+    assert found["gateway"].endpoints[0].scheme == "grpcs"
+    assert [name for name, process in found.items() if any("TLS" in key for key in process.environment)] == [
+        "gateway"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("grafana", ("/opt/g/bin/grafana", "server")), ("grafana-server", ("/opt/g/bin/grafana-server",))],
+)
+def test_grafana_is_started_as_its_binary_wants(name: str, command: tuple[str, ...]) -> None:
+    process = topology.grafana(Path("/opt/g/bin") / name, Layout(Path("/h")), Options(port_offset=5), "d")
+    assert process.command[: len(command)] == command
+    assert process.environment["GF_SERVER_HTTP_PORT"] == "7496"
+    assert process.environment["ISTHMUS_PROMETHEUS_URL"] == "http://127.0.0.1:7495"
