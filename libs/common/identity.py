@@ -2,8 +2,8 @@
 
 The gateway authenticates a caller once and vouches for it with a 60-second Ed25519-signed JWT whose audience
 is the service it calls. A service verifies that token and nothing else, never forwards it, and mints its own,
-kind "service", for its own calls. Signing and verifying cost 0.1 to 0.2 ms, so issuers use a token again until
-half its life is over and verifiers remember verified tokens by their bytes until they expire.
+kind "service", for its own calls. Signing and verifying cost 0.1 to 0.2 ms, so issuers use a token again
+until half its life is over and verifiers remember verified tokens by their bytes until they expire.
 """
 
 import binascii
