@@ -78,6 +78,16 @@ def parse_expression(value: object, path: str = "$") -> Expression:
     return Expression(text, frozenset(parser.fields), matcher)
 
 
+def read_expression(text: str | bytes, *, what: str = "expression") -> Expression:
+    """Parse an expression's JSON text, at most 64 KiB, such as a release's policy over device attributes.
+
+    Raises Invalid with line and column, and for a fault of meaning the JSON path too; `what` names the text.
+    """
+    value = jsontext.load(text, what=what, max_bytes=MAX_BYTES)
+    with jsontext.positions(text, what=what):
+        return parse_expression(value)
+
+
 class _Parser:
     """One parse: counts against the limits, collects the fields, and compiles on the way up."""
 

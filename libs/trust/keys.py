@@ -37,7 +37,7 @@ def key_id(public: Ed25519PublicKey | bytes) -> str:
 class SigningKey:
     """A private key and its id. The repr doesn't show the private part."""
 
-    private: Ed25519PrivateKey = field(repr=False)
+    private: Ed25519PrivateKey = field(repr=False, compare=False)
     key_id: str = field(init=False)
 
     def __post_init__(self) -> None:

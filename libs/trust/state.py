@@ -8,8 +8,9 @@ One instance is one session of updating, with one reference time, used in this o
     state.accept_manifest(signed)      # for each entry that is new
     state.manifest(task)               # then: fetch its files, each checked against its digest
 
-Whoever owns the files stores `root_signed` and `device_set_payload` after each accepted step, before acting
-on it. A method that raises leaves the state as it was: keep the last good and install nothing.
+Whoever owns the files stores `root_signed` and `device_set_payload` together after each accepted step,
+before acting on it. A method that raises leaves the state as it was: keep the last good and install nothing.
+What was activated runs on without asking here again; only an accepted set changes what a device runs.
 
 What it defends against, after TUF: a stolen author key alone can't make a device run something (the
 deployer must name it), nor can a stolen deployer key (the author must have signed it); rollback (the
@@ -105,6 +106,8 @@ class TrustedState:
             raise Untrusted(text, reason="WRONG_TENANT")
         self._payload = device_set_payload
         self._set = None if device_set_payload is None else self._parse_set(device_set_payload)
+        # Whether the set was accepted in this session and under this root, so that manifests may follow.
+        self._set_is_current = False
         self._manifests: dict[str, TrustedManifest] = {}
 
     @property
@@ -119,12 +122,12 @@ class TrustedState:
 
     @property
     def device_set(self) -> DeviceSet | None:
-        """The last accepted set; it may have expired since, and what it names goes on running."""
+        """The last accepted set, None before the first; it may have expired, and what it names runs on."""
         return self._set
 
     @property
     def device_set_payload(self) -> bytes | None:
-        """The last accepted set's payload: to store."""
+        """The last accepted set's payload, or None: to store with the root."""
         return self._payload
 
     @property
@@ -143,14 +146,20 @@ class TrustedState:
         """Accept the next root.
 
         An expired one is taken as a step on the way to its successors, so that a device that slept through
-        several can catch up; nothing else is accepted while the current root is expired. Manifests accepted
-        before are forgotten, since their author may have lost its key.
+        several can catch up; nothing else is accepted while the current root is expired. The set and the
+        manifests must be accepted anew, for whoever signed them may have lost its key. When none of the
+        deployer's keys stays, the last set is forgotten and its counter starts over: so a device recovers
+        from a stolen key that signed a huge one.
 
         Raises Untrusted: SIGNATURE_THRESHOLD unless the current root's threshold and its own are met,
         ROOT_VERSION unless its version is exactly one more, WRONG_TENANT, TYPE_MISMATCH, MALFORMED.
         """
         root = verify_next_root(self._root, signed)
+        if not set(root.deployer.keys) & set(self._root.deployer.keys):
+            # Nothing that those keys signed can be replayed any more.
+            self._set, self._payload = None, None
         self._root, self._root_signed = root, signed
+        self._set_is_current = False
         self._manifests = {}
         return root
 
@@ -176,7 +185,7 @@ class TrustedState:
             if new.counter < last.counter or (new.counter == last.counter and not same):
                 text = f"device set {new.counter} is no newer than {last.counter}, which was accepted before"
                 raise Untrusted(text, reason="ROLLBACK")
-        self._set, self._payload = new, payload
+        self._set, self._payload, self._set_is_current = new, payload, True
         wanted = new.entries
         self._manifests = {
             task: trusted for task, trusted in self._manifests.items() if wanted.get(task) == trusted.entry
@@ -186,16 +195,15 @@ class TrustedState:
     def accept_manifest(self, signed: trust_pb2.Signed) -> TrustedManifest:
         """Accept the manifest of an entry of the current set.
 
-        Raises Untrusted: ROOT_EXPIRED; EXPIRED when the set has expired; NOT_IN_SET when there is no set,
-        or it doesn't name this task and version with the digest of these bytes; SIGNATURE_THRESHOLD by the
-        author's keys; TYPE_MISMATCH; MALFORMED when the bytes are no manifest.
+        Raises Untrusted: ROOT_EXPIRED; NOT_IN_SET when no set was
+        accepted in this session under this root, or it doesn't name this task and version with the digest
+        of these bytes; SIGNATURE_THRESHOLD by the author's keys; TYPE_MISMATCH; MALFORMED when the bytes
+        are no manifest.
         """
         self._check_root_current()
-        if self._set is None:
-            raise Untrusted("no device set was accepted, so no manifest can be", reason="NOT_IN_SET")
-        if self._reference_time >= self._set.expire_time:
-            text = f"device set {self._set.counter} expired at {self._set.expire_time.isoformat()}"
-            raise Untrusted(text, reason="EXPIRED")
+        if self._set is None or not self._set_is_current:
+            text = "no device set was accepted in this session under this root, so no manifest can be"
+            raise Untrusted(text, reason="NOT_IN_SET")
         payload = verify(signed, MANIFEST_TYPE, self._root.author)
         manifest = manifest_pb2.TaskManifest()
         try:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.common.errors import Invalid
-from libs.task.expression import parse_expression
+from libs.task.expression import parse_expression, read_expression
 from libs.task.testing import attempt
 
 names = st.sampled_from(["a", "b", "c"])
@@ -171,6 +171,16 @@ def test_faults_name_path_value_and_remedy(value, path, says):
         parse_expression(value)
     assert caught.value.metadata["path"] == path
     assert says in caught.value.message
+
+
+def test_a_text_gains_line_and_column():
+    assert read_expression('{"eq": ["region", "eu"]}').matches({"region": "eu"})
+    with pytest.raises(
+        Invalid, match=r'^policy: line 2, column 3: \$\.and\[0\]\.eqq: unknown operator "eqq"'
+    ):
+        read_expression('{"and": [\n {"eqq": ["region", "eu"]}]}', what="policy")
+    with pytest.raises(Invalid, match=r"^policy: line 1, column 8: expecting value"):
+        read_expression('{"eq": }', what="policy")
 
 
 def nested(depth):

@@ -99,7 +99,7 @@ def test_an_expired_set_installs_nothing_and_keeps_the_last_good():
     assert later.device_set == good
     frozen = ACME.state(now=NOW + 10 * DAY, last=state.device_set_payload)
     assert frozen.device_set == good
-    assert reason(frozen.accept_manifest, V1) == "EXPIRED"
+    assert reason(frozen.accept_manifest, V1) == "NOT_IN_SET"
     assert reason(frozen.accept_device_set, ACME.device_set([V1], lifetime=10 * DAY)) == "EXPIRED"
     just_in_time = ACME.state(now=NOW + 10 * DAY - timedelta(microseconds=1))
     just_in_time.accept_device_set(ACME.device_set([V1], lifetime=10 * DAY))
@@ -163,26 +163,55 @@ def test_an_author_key_rotates_with_overlap():
     state.accept_device_set(ACME.device_set([V1, by_new]))
     assert reason(state.accept_manifest, by_new) == "SIGNATURE_THRESHOLD"
     state.update_root(both.sign(ACME.root_keys))
+    state.accept_device_set(ACME.device_set([V1, by_new]))
     state.accept_manifest(by_new)
     state.accept_manifest(V1)
     state.update_root(only.sign(ACME.root_keys))
     assert state.manifests == {}
+    state.accept_device_set(ACME.device_set([V1, by_new]))
     assert reason(state.accept_manifest, V1) == "SIGNATURE_THRESHOLD"
     state.accept_manifest(by_new)
 
 
 def test_a_retired_deployer_key_signs_nothing_new_but_its_counter_stays():
     new = fake_key("new deployer")
-    next_root = ACME.root.successor(NOW, 365 * DAY, {"deployer": RoleKeys.of([new.public])})
+    both = ACME.root.successor(NOW, 365 * DAY, {"deployer": overlap(ACME.root.deployer, add=[new])})
+    only = both.successor(NOW, 365 * DAY, {"deployer": RoleKeys.of([new.public])})
     state = ACME.state()
     state.accept_device_set(ACME.device_set([V1], counter=5))
-    state.update_root(next_root.sign(ACME.root_keys))
+    state.update_root(both.sign(ACME.root_keys))
+    state.update_root(only.sign(ACME.root_keys))
     assert reason(state.accept_device_set, ACME.device_set([V2], counter=6)) == "SIGNATURE_THRESHOLD"
     renewed = Authority(deployer=new)
     stored = TrustedState(state.root_signed, DeviceName("acme", "d1"), NOW, state.device_set_payload)
     for each in (state, stored):
         assert reason(each.accept_device_set, renewed.device_set([V2], counter=4)) == "ROLLBACK"
         each.accept_device_set(renewed.device_set([V2], counter=6))
+
+
+def test_a_stolen_deployer_key_with_a_huge_counter_is_recovered_from():
+    new = fake_key("new deployer")
+    state = ACME.state()
+    state.accept_device_set(ACME.device_set([V1], counter=2**63))
+    renewed = Authority(deployer=new)
+    replaced = ACME.root.successor(NOW, 365 * DAY, {"deployer": RoleKeys.of([new.public])})
+    state.update_root(replaced.sign(ACME.root_keys))
+    assert (state.device_set, state.device_set_payload) == (None, None)
+    assert reason(state.accept_device_set, ACME.device_set([V1], counter=2**63)) == "SIGNATURE_THRESHOLD"
+    state.accept_device_set(renewed.device_set([V2], counter=1))
+
+
+def test_a_set_must_be_accepted_in_this_session_and_under_this_root():
+    state = ACME.state()
+    state.accept_device_set(ACME.device_set([V1]))
+    restarted = ACME.state(last=state.device_set_payload)
+    assert reason(restarted.accept_manifest, V1) == "NOT_IN_SET"
+    restarted.accept_device_set(ACME.device_set([V1]))
+    restarted.accept_manifest(V1)
+    restarted.update_root(ACME.root.successor(NOW, 365 * DAY).sign(ACME.root_keys))
+    assert reason(restarted.accept_manifest, V1) == "NOT_IN_SET"
+    restarted.accept_device_set(ACME.device_set([V1]))
+    restarted.accept_manifest(V1)
 
 
 def test_a_device_that_slept_catches_up_over_expired_roots():
