@@ -4,7 +4,7 @@ import errno
 from collections.abc import Iterable
 from pathlib import Path
 
-from services.gateway.tunnel.domain.frame import Codec, Device, Frame, Record, Stream
+from services.gateway.tunnel.domain.frame import Codec, Device, Frame, Outcome, Record, Stream
 from services.gateway.tunnel.store.disk import DiskFile, SystemDisk
 from services.gateway.tunnel.store.log import Log
 
@@ -111,3 +111,31 @@ async def everything(log: Log) -> list[Record]:
             found += part.records
             offset = part.next_offset
     return found
+
+
+class Recorder:
+    """An `Observer` that remembers."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[Outcome, str], int] = {}
+        self.acks = 0
+        self.open = 0
+        self.reasons: list[str] = []
+
+    def frames(self, outcome: Outcome, tombstones: int, others: int) -> None:
+        """Count by outcome and kind."""
+        for kind, count in (("tombstone", tombstones), ("data", others)):
+            if count:
+                self.counts[outcome, kind] = self.counts.get((outcome, kind), 0) + count
+
+    def acked(self, seconds: float) -> None:
+        """Count batches."""
+        self.acks += 1
+
+    def connections(self, count: int) -> None:
+        """Remember how many are open."""
+        self.open = count
+
+    def ended(self, reason: str) -> None:
+        """Remember why connections ended."""
+        self.reasons.append(reason)
