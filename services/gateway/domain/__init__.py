@@ -1,0 +1,1 @@
+"""What the gateway decides, free of transport and storage: who calls, where a call goes, whom to hint."""

@@ -1,0 +1,28 @@
+"""Where a call goes: by its method's proto package."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method as the descriptors have it. `path` is "/package.Service/Method"."""
+
+    path: str
+    client_streaming: bool
+    server_streaming: bool
+
+    @property
+    def service(self) -> str:
+        """The service's full name, with its package."""
+        return self.path[1:].rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The method's own name."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def upstream(self) -> str:
+        """Who answers: the `name` of `isthmus.<name>.v1`, or "" for anything else."""
+        words = self.service.split(".")
+        return words[1] if len(words) >= 4 and words[0] == "isthmus" else ""
