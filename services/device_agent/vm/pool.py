@@ -147,6 +147,11 @@ class TaskVm:
             job.settle(Unavailable("the task VM is closing", reason="VM_CLOSING"))
         if self._slots:
             await asyncio.wait(self._slots, timeout=_CLOSE_TIMEOUT_S)
+        # What a slot was killing when it was cancelled.
+        kills = [asyncio.create_task(worker.kill()) for worker in self._workers]
+        if kills:
+            await asyncio.wait(kills, timeout=_CLOSE_TIMEOUT_S)
+        self._workers.clear()
 
     def stats(self) -> VmStats:
         """Return what the VM does now and has done."""
@@ -290,8 +295,9 @@ class TaskVm:
         except TimeoutError:
             seconds = job.task.limits.wall_time_s if job.request else self._config.load_timeout_s
             what = "ran" if job.request and job.key in worker.loaded else "loaded"
-            outcome = Outcome(None, Reason.TIMEOUT, f"{what} longer than {seconds:g} s and was killed")
-            cause = "timeout"
+            place = await worker.where(job.key)
+            text = f"{what} longer than {seconds:g} s and was killed" + (f" in {place}" if place else "")
+            outcome, cause = Outcome(None, Reason.TIMEOUT, text), "timeout"
             ended = await worker.kill()
             outcome = replace(outcome, cpu_s=ended.cpu_s, peak_rss_bytes=ended.peak_rss_bytes)
         except ProtocolFault as error:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -28,6 +29,8 @@ from services.device_agent.vm.wire import ProtocolFault
 from services.device_agent.vm.worker.framing import HEADER, PROTOCOL
 
 _BOOT = Path(__file__).parent / "worker" / "boot.py"
+_WHERE_TIMEOUT_S = 0.2
+_STACK = b"Stack (most recent call first):"
 _BLOCKED = ("deploy", "libs", "services", "tests")
 
 
@@ -76,6 +79,7 @@ class WorkerProcess:
         self._socket = sock
         self._output = output
         self._tail = bytearray()
+        self._drained = asyncio.Event()
         self._config = config
         self._folder = folder
         self._calls = 0
@@ -212,6 +216,22 @@ class WorkerProcess:
             parts += part
         return bytes(parts)
 
+    async def where(self, key: str) -> str:
+        """Return the place at which a script runs, `file, line N, in function`; "" when it can't be had.
+
+        The worker's faulthandler answers a signal from C, whatever the interpreter does.
+        """
+        with contextlib.suppress(ProcessLookupError, TimeoutError):
+            os.kill(self.pid, signal.SIGUSR1)
+            async with asyncio.timeout(_WHERE_TIMEOUT_S):
+                while b"boot.py" not in self._tail.partition(_STACK)[2]:
+                    self._drained.clear()
+                    await self._drained.wait()
+        before, _, stack = bytes(self._tail).partition(_STACK)
+        self._tail[:] = before
+        places = re.findall(r'File "(.*)", line (\d+) in (.*)', stack.decode("utf-8", "replace"))
+        return next((f"{f}, line {n}, in {name}" for f, n, name in places if f.startswith(f"{key}/")), "")
+
     def take_output(self) -> str:
         """Return the end of what was written to stdout and stderr since the last call."""
         self._drain()
@@ -231,6 +251,7 @@ class WorkerProcess:
             self._close_output()
             return
         self._tail += data
+        self._drained.set()
         del self._tail[: -self._config.max_output_bytes]
 
     def _close_output(self) -> None:

@@ -1,5 +1,7 @@
 """The worker's loop: a request, a reply, until the agent closes the socket."""
 
+import errno
+import faulthandler
 import gc
 import importlib.abc
 import importlib.machinery
@@ -53,6 +55,8 @@ class _Meter:
         self._clear_refs = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
         self._started = 0.0
         self._base = 0
+        self._room = 0
+        self._resident = 0
 
     def rebase(self) -> None:
         """Take what the process holds now as the base of its growth."""
@@ -61,6 +65,8 @@ class _Meter:
     def begin(self, memory_bytes: int, wall_s: float) -> None:
         """Set the limits of a run."""
         address_space, data = self._sizes()
+        self._room = memory_bytes
+        self._resident = self._fields()[1]
         os.pwrite(self._clear_refs, b"5", 0)  # restart the high-water mark
         _soft(resource.RLIMIT_DATA, data + memory_bytes)
         _soft(resource.RLIMIT_AS, address_space + memory_bytes + _AS_SLACK)
@@ -86,9 +92,18 @@ class _Meter:
         _, _, rest = os.pread(self._status, 8192, 0).partition(b"VmHWM:")
         return int(rest.split(None, 1)[0]) * 1024
 
+    @property
+    def full(self) -> bool:
+        """Whether the run has come close to its limit."""
+        return self.peak_rss() - self._resident > 0.9 * self._room
+
     def _sizes(self) -> tuple[int, int]:
-        fields = os.pread(self._statm, 256, 0).split()
-        return int(fields[0]) * _PAGE, int(fields[5]) * _PAGE
+        fields = self._fields()
+        return fields[0], fields[5]
+
+    def _fields(self) -> list[int]:
+        """Return address space, resident, shared, text, 0 and data, in bytes."""
+        return [int(field) * _PAGE for field in os.pread(self._statm, 256, 0).split()]
 
 
 def _soft(which: int, value: int) -> None:
@@ -103,6 +118,8 @@ def main(settings: dict[str, Any]) -> None:
     os.set_inheritable(fd, False)
     meter = _Meter()
     sys.meta_path.insert(0, _Blocked(settings["blocked"]))
+    faulthandler.enable(file=2, all_threads=False)  # a crash in C leaves its place in the output
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=False)
     held = confinement.apply(settings)
     runner = Runner(int(settings["max_reply_bytes"]))
     gc.collect()
@@ -142,13 +159,9 @@ def _answer(
             reply["sends"] = [[frame.stream, frame.fields] for frame in context.frames]
     except Failed as error:
         reply |= {"ok": False, "reason": error.reason, "message": error.message}
-    except MemoryError as error:
-        meter.end()
-        text = f"needed more than its {request['memory_bytes']} bytes of memory\n"
-        reply |= {"ok": False, "reason": "MEMORY", "message": text + describe(error, request["key"])}
     except BaseException as error:
         meter.end()
-        reply |= {"ok": False, "reason": "EXCEPTION", "message": describe(error, request["key"])}
+        reply |= _failure(error, request, meter)
     reply["cpu_s"] = meter.end()
     reply["peak_rss_bytes"] = meter.peak_rss()
     if context is not None:
@@ -159,6 +172,18 @@ def _answer(
         reply["residue"] = "stdout"
     _tidy(reply, meter, int(settings["max_growth_bytes"]))
     return reply
+
+
+def _failure(error: BaseException, request: dict[str, Any], meter: _Meter) -> dict[str, Any]:
+    text = describe(error, request["key"])
+    # CPython loses the MemoryError of a frame that it can't allocate: recursion under a raised limit.
+    lost = isinstance(error, SystemError) and meter.full
+    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM  # mmap says it so
+    if not (lost or refused or isinstance(error, MemoryError)):
+        return {"ok": False, "reason": "EXCEPTION", "message": text}
+    text = f"needed more than its {request['memory_bytes']} bytes of memory\n{text}"
+    failure = {"ok": False, "reason": "MEMORY", "message": text}
+    return failure | {"residue": "interpreter"} if lost else failure
 
 
 def _tidy(reply: dict[str, Any], meter: _Meter, max_growth: int) -> None:

@@ -142,7 +142,9 @@ class TestChangesAtRunTime:
         assert [m.key for m in index.advance(event("b"))] == ["old", "new"]
 
     def test_removing_one_leaves_the_partials_of_others(self) -> None:
-        index = index_of(k1=trigger("a", then("b"), "c"), k2=trigger("a", then("b")), k3=trigger("a", then("d")))
+        index = index_of(
+            k1=trigger("a", then("b"), "c"), k2=trigger("a", then("b")), k3=trigger("a", then("d"))
+        )
         index.advance(event("a"))
         assert index.remove("k2")
         assert [m.key for m in index.advance(event("b"))] == []
@@ -225,7 +227,7 @@ class TestBounds:
 
 @dataclass
 class Oracle:
-    """One trigger alone, by the definition: who arrives at which step with which event. Quadratic, on purpose."""
+    """One trigger alone, by the definition: who arrives at which step with which event. Slow on purpose."""
 
     trigger: Trigger
     seen: list[Event] = field(default_factory=list)
@@ -299,7 +301,7 @@ actions = st.lists(
 def test_every_trigger_behaves_as_if_it_were_alone(
     first: list[Trigger], script: list[Event | tuple[str, Trigger] | str]
 ) -> None:
-    """Any mix of events, insertions and removals: the trie fires what one oracle per trigger and user fires."""
+    """Any mix of events, insertions and removals: the trie fires what one oracle per trigger fires."""
     index = TriggerIndex()
     alive: dict[str, tuple[Trigger, dict[str, Oracle]]] = {}
     start: list[tuple[str, Trigger]] = [(f"k{n + 1}", t) for n, t in enumerate(first)]
