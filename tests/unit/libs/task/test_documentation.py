@@ -1,0 +1,40 @@
+"""What docs/task-format.md shows is what the code reads."""
+
+import re
+from pathlib import Path
+
+from libs.task.event import event_from_json
+from libs.task.expression import read_expression
+from libs.task.manifest import Blob, check_manifest
+from libs.task.script import compile_script
+from libs.task.source import read_task_json
+
+TEXT = (Path(__file__).parents[4] / "docs" / "task-format.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+
+
+def test_the_examples_are_accepted():
+    task, expression, event = blocks("json")
+    (script,) = blocks("python")
+    source = read_task_json(task, Path())
+    checked = check_manifest(
+        source.manifest({path: Blob(f"sha256:{i:064x}", i) for i, path in enumerate(source.files)})
+    )
+    for phase in checked.phases:
+        phase.compile(script.encode())
+    assert read_expression(expression).fields == {"rating", "genres", "hidden", "country", "age"}
+    assert event_from_json(event).fields["genres"] == ["Drama", "War"]
+
+
+def test_the_example_runs_as_written():
+    from isthmus.task import Context
+
+    (script,) = blocks("python")
+    namespace: dict = {}
+    exec(compile_script(script.encode(), "task.py"), namespace)
+    context = Context("genres", "1", features={"genres": {"counts": {"War": 1, "Drama": 2}}})
+    assert namespace["post"](context, namespace["pre"](context)) == {"top": ["Drama", "War"]}
+    assert context.frames[0].fields["top"] == "Drama"
