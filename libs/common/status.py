@@ -7,6 +7,7 @@ errors apart by reason.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from urllib.parse import quote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -17,10 +18,10 @@ from libs.common.errors import Error
 
 DETAILS_TRAILER = "grpc-status-details-bin"
 
-# Statuses travel in HTTP/2 headers, and peers drop those beyond 8 KiB.
-_MESSAGE_MAX = 2000
-_METADATA_MAX = 16
-_METADATA_VALUE_MAX = 200
+# Statuses travel in HTTP/2 headers, and beyond 8 KiB of them a peer drops the call. The message goes twice:
+# percent-encoded, and inside the details, which travel in base 64.
+_MESSAGE_BYTES_MAX = 2000
+_METADATA_BYTES_MAX = 1500
 
 CODES: Mapping[type[Error], grpc.StatusCode] = {
     errors.Invalid: grpc.StatusCode.INVALID_ARGUMENT,
@@ -57,16 +58,22 @@ def code_of(error: Error) -> grpc.StatusCode:
 
 def message_of(error: Error) -> str:
     """Return the text of the status: the error's message, cut to what fits a header."""
-    message = error.message
-    return message if len(message) <= _MESSAGE_MAX else message[:_MESSAGE_MAX] + "…"
+    message = error.message[:_MESSAGE_BYTES_MAX]
+    while len(quote(message)) > _MESSAGE_BYTES_MAX:
+        message = message[: len(message) * 3 // 4]
+    return message if len(message) == len(error.message) else message + "…"
 
 
 def details_of(error: Error, domain: str) -> bytes:
     """Return the serialised `google.rpc.Status` for the trailer; `domain` says which service raised it."""
     status = status_pb2.Status(code=code_of(error).value[0], message=message_of(error))
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=domain)
-    for key in sorted(error.metadata)[:_METADATA_MAX]:
-        info.metadata[key[:_METADATA_VALUE_MAX]] = error.metadata[key][:_METADATA_VALUE_MAX]
+    room = _METADATA_BYTES_MAX
+    for key in sorted(error.metadata):
+        room -= len(key.encode()) + len(error.metadata[key].encode()) + 8
+        if room < 0:
+            break
+        info.metadata[key] = error.metadata[key]
     status.details.add().Pack(info)
     if error.retry_after_s is not None:
         retry = error_details_pb2.RetryInfo()
