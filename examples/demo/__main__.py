@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from deploy.local.errors import StackError
+from deploy.local.layout import Options, cache_folder
 from deploy.local.stack import Stack
 from examples.demo.data import movielens, own_log
 from examples.demo.scenario import genre_profile, value_profile
@@ -29,9 +32,7 @@ def main() -> int:
         "--rate", type=float, default=30.0, help="events a second on each device (default 30)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument(
-        "--home", type=Path, default=Path("var"), help="folder of the local stack (default var)"
-    )
+    parser.add_argument("--home", type=Path, help="folder of the local stack (default: ISTHMUS_HOME, or var)")
     parser.add_argument("--port-offset", type=int, default=0, help="added to every port of the local stack")
     parser.add_argument("--keep", action="store_true", help="leave a stack that this command started running")
     options = parser.parse_args()
@@ -42,23 +43,26 @@ def main() -> int:
             if options.data:
                 scenario = value_profile(own_log(options.data), home, options.event, options.field)
             else:
-                scenario = genre_profile(movielens(options.home / "cache"))
+                scenario = genre_profile(movielens(cache_folder(os.environ)))
             plan = Plan(devices=options.devices, events_per_s=options.rate)
             with _stack(options.home, options.port_offset, options.keep) as stack:
-                report = Story(plan, scenario, stack.gateway, stack.admin_key_file, home).run()
-    except Error as error:
-        sys.stderr.write(f"demo: {error.message}\n")
+                gateway, key_file = stack.endpoints["gateway"], stack.layout.admin_key_file
+                report = Story(plan, scenario, gateway, key_file, home).run()
+    except (Error, StackError) as error:
+        sys.stderr.write(f"demo: {error}\n")
         return 1
     report.show(options.json)
     return 0 if report.good else 1
 
 
 @contextlib.contextmanager
-def _stack(home: Path, port_offset: int, keep: bool) -> Iterator[Stack]:
+def _stack(home: Path | None, port_offset: int, keep: bool) -> Iterator[Stack]:
     """Give a running stack: the one of `home` if it is up, else one that is taken down afterwards."""
-    stack = Stack(home, port_offset=port_offset)
-    started = not stack.running()
-    stack.up()
+    stack = Stack(home)
+    started = not stack.running
+    if started:
+        stack = Stack(home, Options(port_offset))
+    stack.up(lambda text: print(text, file=sys.stderr))
     try:
         yield stack
     finally:

@@ -68,7 +68,8 @@ class Device:
         }
         command = [sys.executable, "-m", "services.device_agent"]
         command += ["--state-dir", str(self.home / "state"), "--socket-path", str(self.socket)]
-        command += ["--gateway-target", self.gateway, "--device-id", self.device_id, "--vm-workers", "1"]
+        command += ["--gateway-target", self.gateway, "--plaintext", "--device-id", self.device_id]
+        command += ["--vm-workers", "1"]
         command += ["--attributes", ",".join(f"{name}={value}" for name, value in self.attributes.items())]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -87,6 +88,17 @@ class Device:
         """
         request = device_agent_pb2.GetStatusRequest()
         return self.stub().GetStatus(request, timeout=timeout_s, wait_for_ready=True)
+
+    @property
+    def pid(self) -> int:
+        """The agent's process id.
+
+        Raises:
+            RuntimeError: before `start`.
+        """
+        if self._process is None:
+            raise RuntimeError(f"{self.device_id} hasn't been started")
+        return self._process.pid
 
     def alive(self) -> bool:
         """Tell whether the process is there."""
