@@ -18,6 +18,7 @@ from libs.common.suggest import did_you_mean
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 64
+MAX_SHOWN_PATH = 200
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_@][A-Za-z0-9_@-]*")
 _PATH_PART = re.compile(r'\.([A-Za-z_@][A-Za-z0-9_@-]*)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
@@ -42,10 +43,20 @@ def show(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
+class MalformedError(Invalid):
+    """An Invalid that remembers where: what `positions` needs, and too long for an answer's metadata."""
+
+    path = ""
+    at_key = False
+
+
 def fault(path: str, message: str, *, reason: str = "MALFORMED", at_key: bool = False) -> Invalid:
     """Build the error for the value at `path`; `at_key` when its key rather than its value is at fault."""
-    metadata = {"path": path} | ({"at": "key"} if at_key else {})
-    return Invalid(f"{path}: {message}", reason=reason, metadata=metadata)
+    # A key of 64 KiB makes a path of 64 KiB; an error must fit a response's trailers.
+    short = path if len(path) <= MAX_SHOWN_PATH else f"{path[: MAX_SHOWN_PATH - 1]}…"
+    error = MalformedError(f"{short}: {message}", reason=reason, metadata={"path": short})
+    error.path, error.at_key = path, at_key
+    return error
 
 
 def check_object(
@@ -193,15 +204,9 @@ def positions(text: str | bytes, *, what: str) -> Iterator[None]:
     """Add `what`, line and column to an Invalid raised inside by a check that knew only its path."""
     try:
         yield
-    except Invalid as error:
-        path = error.metadata.get("path")
-        place = (
-            locate(
-                text if isinstance(text, str) else text.decode(), path, key=error.metadata.get("at") == "key"
-            )
-            if path
-            else None
-        )
+    except MalformedError as error:
+        plain = text if isinstance(text, str) else text.decode()
+        place = locate(plain, error.path, key=error.at_key)
         if place is None:
             raise
         line, column = place

@@ -68,7 +68,7 @@ def _check_entry_point(tree: ast.Module, name: str, entry_point: str, count: int
     }
     function = functions.get(entry_point)
     if function is None:
-        there = ", ".join(list(functions)[:20]) or "none"
+        there = (", ".join(functions) or "none")[:200]
         hint = did_you_mean(entry_point, functions)
         message = f"{name}: no top-level function {entry_point!r}; there are: {there}{hint}"
         raise Invalid(message, reason="ENTRY_POINT", metadata=metadata)

@@ -42,7 +42,7 @@ class UploadStream:
             field = self.fields.get(name)
             if field is None:
                 hint = did_you_mean(str(name), self.fields)
-                known = ", ".join(self.fields)
+                known = ", ".join(self.fields)[:400]
                 text = f"is not declared by the manifest; it declares: {known}{hint}"
                 raise self._refuse("FIELD_UNDECLARED", name, text)
             if not _is(field.type, value):

@@ -101,6 +101,16 @@ def test_a_fault_of_meaning_gains_its_place():
     assert caught.value.metadata == {"path": "$.a[1]", "line": "2", "column": "7"}
 
 
+def test_a_huge_key_makes_no_huge_error():
+    inner = {"é" * 50: 1}
+    text, path = json.dumps({"x" * 60000: inner}), jsontext.child("$", "x" * 60000)
+    with pytest.raises(Invalid) as caught, jsontext.positions(text, what="thing"):
+        jsontext.check_object(inner, path, optional=("a",))
+    assert caught.value.message.startswith("thing: line 1, column 60007: $.xxx")
+    assert len(caught.value.message) < 600
+    assert all(len(value) <= 200 for value in caught.value.metadata.values())
+
+
 def test_other_errors_pass_through_unchanged():
     with pytest.raises(Invalid) as caught, jsontext.positions("{}", what="thing"):
         raise Invalid("something else", reason="OTHER")
