@@ -1,0 +1,115 @@
+"""A database for code on the event loop: whole transactions, each a plain function, off the loop."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from libs.common.errors import Error, Exhausted, Unavailable
+from libs.common.sql.engine import open_engine, parse_url, sqlite_path
+from libs.common.sql.lock import SqliteReplicaLock
+from libs.common.sql.migrations import migrate
+
+T = TypeVar("T")
+
+_POSTGRES_THREADS = 10
+
+
+class Database:
+    """Runs transactions on threads: one at a time for SQLite, up to ten at once for PostgreSQL.
+
+    Safe to use from any number of tasks of one event loop. It owns the engine and the lock.
+    """
+
+    def __init__(self, engine: Engine, lock: SqliteReplicaLock | None = None) -> None:
+        self._engine = engine
+        self._lock = lock
+        threads = 1 if engine.dialect.name == "sqlite" else _POSTGRES_THREADS
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="sql")
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`, for the few statements that differ."""
+        return self._engine.dialect.name
+
+    async def run(self, function: Callable[[Connection], T]) -> T:
+        """Return what `function` returns, after committing the transaction that it ran in.
+
+        The function runs on another thread: it takes what it needs and returns plain values. If it raises,
+        everything is rolled back. If the caller is cancelled, the transaction still commits or rolls back
+        as a whole; whether it did is then unknown to the caller.
+
+        Raises:
+            Exhausted: when the disk is full, with reason DISK_FULL.
+            Unavailable: when the database doesn't answer or is locked for long.
+            Exception: whatever else `function` raises, IntegrityError of SQLAlchemy included.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._transact, function)
+
+    def _transact(self, function: Callable[[Connection], T]) -> T:
+        try:
+            with self._engine.begin() as connection:
+                return function(connection)
+        except DBAPIError as error:
+            known = _known(error)
+            if known is None:
+                raise
+            raise known from error
+
+    async def close(self) -> None:
+        """Wait for the transactions in hand, then close every connection and release the lock."""
+        await asyncio.to_thread(self._executor.shutdown)
+        self._engine.dispose()
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _known(error: DBAPIError) -> Error | None:
+    code = getattr(error.orig, "sqlite_errorname", "")
+    if code.startswith("SQLITE_FULL") or getattr(error.orig, "sqlstate", "") == "53100":
+        return Exhausted(
+            "the database's disk is full; free some space", reason="DISK_FULL", retry_after_s=30.0
+        )
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Unavailable("the database is busy; try again", reason="DATABASE_BUSY", retry_after_s=1.0)
+    if error.connection_invalidated:
+        return Unavailable(
+            "the database doesn't answer; try again", reason="DATABASE_AWAY", retry_after_s=1.0
+        )
+    return None
+
+
+async def open_database(url: str, *, script_location: Path | str | None = None) -> Database:
+    """Return the database at `url`, locked against a second replica (SQLite) and migrated forward.
+
+    Args:
+        url: `sqlite:///FILE` or `postgresql+…://…`.
+        script_location: folder of the Alembic scripts; None leaves the schema alone.
+
+    Raises:
+        Invalid: when the URL can't be used.
+        Precondition: when another process uses the SQLite file, or a newer one has migrated the database.
+    """
+    return await asyncio.to_thread(_open, url, script_location)
+
+
+def _open(url: str, script_location: Path | str | None) -> Database:
+    path = sqlite_path(parse_url(url))
+    lock = SqliteReplicaLock(path).acquire() if path is not None else None
+    engine: Engine | None = None
+    try:
+        engine = open_engine(url)
+        if script_location is not None:
+            migrate(engine, script_location)
+    except BaseException:
+        if engine is not None:
+            engine.dispose()
+        if lock is not None:
+            lock.release()
+        raise
+    return Database(engine, lock)
