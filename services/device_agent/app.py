@@ -1,0 +1,420 @@
+"""The composition root: builds the agent, runs its loops, ends them in order."""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from libs.common.client import create_channel
+from libs.common.clock import Clock, SystemClock
+from libs.common.config import ConfigError, HelpRequested, load, redacted
+from libs.common.errors import Error, Precondition
+from libs.common.identity import Identity
+from libs.common.logs import setup_logging
+from libs.common.rand import Randomness, SystemRandomness
+from libs.common.server import Server, create_server
+from libs.common.service_config import ServiceConfig
+from libs.common.telemetry import MetricsServer, Telemetry, setup_tracing, start_metrics_server
+from services.device_agent import AGENT_VERSION
+from services.device_agent.access import ACCESS
+from services.device_agent.backoff import Backoff
+from services.device_agent.cloud import Cloud
+from services.device_agent.config import AgentConfig
+from services.device_agent.domain.retention import RetentionPolicy
+from services.device_agent.enrolling import Enroller
+from services.device_agent.errors import EXIT_CONFIG, exit_code
+from services.device_agent.files import VersionFiles
+from services.device_agent.housekeeping import Housekeeper
+from services.device_agent.identity import CloudClock, DeviceKey
+from services.device_agent.ingest import Ingest
+from services.device_agent.metrics import AgentCollector
+from services.device_agent.pulling import Puller
+from services.device_agent.replay import FileReader
+from services.device_agent.reporting import Reporter
+from services.device_agent.results import Results
+from services.device_agent.running import Runner
+from services.device_agent.service import AgentService
+from services.device_agent.signals import Bell, Problems
+from services.device_agent.status import Status, read_stored
+from services.device_agent.store.database import Database
+from services.device_agent.store.runs import Bounds
+from services.device_agent.tasks import Tasks
+from services.device_agent.triggering import Triggerer
+from services.device_agent.tunnelling import Tunneller
+from services.device_agent.vm import TaskVm, VmConfig, VmStats
+from services.device_agent.watching import Watcher
+
+_log = logging.getLogger("isthmus.agent")
+
+
+class Agent:
+    """A whole agent in this process.
+
+        agent = Agent(config)
+        await agent.start()     # the store is open, what was installed runs, apps can connect
+        await agent.run()       # until it is cancelled, or something ends it
+        await agent.close()     # always, also when start has failed
+
+    Args:
+        config: its settings.
+        clock: time.
+        randomness: ids and jitter.
+        telemetry: where its calls are counted.
+        files: makes the folders of versions; tests put in one whose disk is full.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+        telemetry: Telemetry | None = None,
+        files: Callable[[Path, int], VersionFiles] = VersionFiles,
+    ) -> None:
+        clock = clock if clock is not None else SystemClock()
+        randomness = randomness if randomness is not None else SystemRandomness()
+        self.config = config
+        self.problems = Problems()
+        self._clock = clock
+        self._telemetry = telemetry if telemetry is not None else Telemetry("device_agent")
+        self._lock: int | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: Server | None = None
+        self._metrics: MetricsServer | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self._cloud: Cloud | None = None
+        self._loops: list[Callable[[], Awaitable[None]]] = []
+        self._cloud_loops: list[Callable[[], Awaitable[None]]] = []
+
+        state = config.state_dir
+        backoff = Backoff(randomness, config.retry_initial_s, config.retry_max_s)
+        self._backoff = backoff
+        self._randomness = randomness
+        self.cloud_clock = CloudClock(clock)
+        self.database = Database(state / "agent.db")
+        self.vm = TaskVm(
+            VmConfig(
+                scratch_dir=state / "vm",
+                workers=config.vm_workers,
+                readable=((state / "versions").absolute(),),
+            ),
+            clock=clock,
+            randomness=randomness,
+        )
+        self.tasks = Tasks(
+            self.database, files(state, config.disk_reserve_bytes), self.vm, clock, randomness, self.problems
+        )
+        self._files = self.tasks.files
+        frames, reports = Bell(), Bell()
+        self.runner = Runner(
+            self.database,
+            self.tasks,
+            self.vm,
+            clock,
+            self.cloud_clock,
+            self.problems,
+            Bounds(config.max_frames, config.max_frame_bytes, config.max_results),
+            frames,
+            reports,
+        )
+        self.triggerer = Triggerer(self.database, self.tasks, self.runner.queue, clock, self.problems)
+        self.ingest = Ingest(self.database, self.triggerer.bell, clock, config.max_unprocessed_events)
+        self.results = Results(self.database, self.runner.results)
+        self.housekeeper = Housekeeper(
+            self.database,
+            self.tasks,
+            clock,
+            randomness,
+            self.problems,
+            retention=RetentionPolicy(config.max_events, config.max_event_bytes, config.max_event_age_s),
+            max_tombstones=config.max_tombstones,
+            interval_s=config.housekeeping_s,
+            reports=reports,
+            frames=frames,
+        )
+        self.reader: FileReader | None = None
+        self.enroller: Enroller | None = None
+        self.puller: Puller | None = None
+        self.watcher: Watcher | None = None
+        self.tunneller: Tunneller | None = None
+        self._frames, self._reports = frames, reports
+
+    # ---- starting ----
+
+    async def start(self) -> None:
+        """Lock the state folder, open the store, verify and load what is installed, open the socket.
+
+        Raises:
+            Precondition: when another agent uses the folder, or the key file or store can't be used.
+            EnrolmentRefused: when there is a gateway, no credential, and nothing to enrol with.
+        """
+        self._loop = asyncio.get_running_loop()
+        state = self.config.state_dir
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _lock(state)
+        await self.database.open()
+        if self.config.gateway_target:
+            await self._connect()
+        await self.vm.start()
+        await self.tasks.start()
+        await self.runner.start()
+        self._add_loops()
+        await self._serve()
+        self._metrics = start_metrics_server(
+            self.config.metrics_host, self.config.metrics_port, self._telemetry.registry
+        )
+        self._telemetry.registry.register(AgentCollector(self))
+
+    async def _connect(self) -> None:
+        config = self.config
+        key = DeviceKey.load_or_create(config.state_dir / "device.key")
+        credentials = None
+        options: list[tuple[str, Any]] = []
+        if not config.plaintext:
+            authority = config.gateway_ca_file.read_bytes() if config.gateway_ca_file else None
+            credentials = grpc.ssl_channel_credentials(authority)
+            if config.gateway_server_name:
+                options.append(("grpc.ssl_target_name_override", config.gateway_server_name))
+        self._channel = create_channel(config.gateway_target, credentials=credentials, options=options)
+        tasks, clock = self.tasks, self._clock
+        cloud = self._cloud = Cloud(
+            self._channel, key, clock, self.cloud_clock, lambda: tasks.profile_digest, self._hinted
+        )
+        self.enroller = Enroller(config, self.database, cloud, clock, self.problems, self._backoff)
+        await self.enroller.start()
+        reporter = Reporter(self.database, tasks, cloud, clock, self.problems, self._backoff, self._reports)
+        puller = self.puller = Puller(
+            self.database,
+            self._files,
+            tasks,
+            cloud,
+            self._reports,
+            clock,
+            self._randomness,
+            self.problems,
+            interval_s=config.pull_interval_s,
+            backoff=self._backoff,
+        )
+        self.watcher = Watcher(tasks, cloud, puller, clock, self.problems, self._backoff)
+        self.tunneller = Tunneller(
+            self.database,
+            cloud,
+            clock,
+            self._randomness,
+            self.problems,
+            self._backoff,
+            config.fenced_wait_s,
+            self._frames,
+        )
+        self._cloud_loops = [puller.run, reporter.run, self.watcher.run, self.tunneller.run]
+
+    def _hinted(self, profile_digest: bytes) -> None:
+        if self.puller is not None:
+            self.puller.hinted(profile_digest)
+
+    def _add_loops(self) -> None:
+        config = self.config
+        # One more run than workers, so that none idles while a result is made durable.
+        runners = [self.runner.run] * (config.vm_workers + 1)
+        self._loops = [self.triggerer.run, self.housekeeper.run, self._announce, *runners]
+        if config.events_file:
+            self.reader = FileReader(
+                config.events_file,
+                self.database,
+                self.ingest,
+                self.tasks,
+                self.triggerer,
+                self.runner.queue,
+                self._clock,
+                self.problems,
+                follow=config.events_follow,
+                speed=config.events_speed,
+            )
+            self._loops.append(self.reader.run)
+
+    async def _announce(self) -> None:
+        """Tell the loops that speak to the cloud of every change of what runs."""
+        seen = self.tasks.changed.rings
+        while True:
+            seen = await self.tasks.changed.wait(seen)
+            self._frames.ring()
+            self._reports.ring()
+
+    async def _serve(self) -> None:
+        path = self.config.socket
+        await asyncio.to_thread(_clear_socket, path)
+        config = ServiceConfig(host=f"unix:{path}", shutdown_grace_s=self.config.shutdown_grace_s)
+        service = AgentService(self.ingest, self.results, self, self._clock)
+        mask = os.umask(0o177)
+        try:
+            self._server = create_server(
+                config,
+                [service],
+                access=ACCESS,
+                verifier=_Anybody(),
+                telemetry=self._telemetry,
+                clock=self._clock,
+            )
+            await self._server.start()
+        finally:
+            os.umask(mask)
+        await asyncio.to_thread(path.chmod, 0o600)
+        _log.info("apps may connect", extra={"socket": str(path)})
+
+    # ---- running ----
+
+    async def run(self) -> None:
+        """Run until cancelled.
+
+        Raises:
+            EnrolmentRefused: when the cloud refuses this device for good.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                for loop in self._loops:
+                    group.create_task(_forever(loop))
+                if self.enroller is not None:
+                    group.create_task(_forever(self._talk))
+        except BaseExceptionGroup as failures:
+            # The first is the cause; the group has cancelled the rest.
+            raise failures.exceptions[0] from failures
+
+    async def _talk(self) -> None:
+        assert self.enroller is not None
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_forever(self.enroller.run))
+            await self.enroller.enrolled.wait()
+            for loop in self._cloud_loops:
+                group.create_task(_forever(loop))
+
+    async def status(self) -> Status:
+        """Return what runs and how it does."""
+        versions, counters = await self.database.run(read_stored, durable=False)
+        credential = self._cloud.credential if self._cloud is not None else None
+        return Status(
+            device=credential.device if credential is not None else "",
+            agent_version=AGENT_VERSION,
+            versions=versions,
+            counters=counters,
+            tunnel_connected=self.tunneller is not None and self.tunneller.connected,
+            push_connected=self.watcher is not None and self.watcher.connected,
+            root_version=self.puller.root_version if self.puller is not None else 0,
+            problems=self.problems.texts(),
+        )
+
+    def snapshot(self) -> tuple[Status, VmStats, int]:
+        """Return the figures for metrics; called from another thread than the loop's."""
+        assert self._loop is not None
+        bad_lines = self.reader.bad_lines if self.reader is not None else 0
+        status = asyncio.run_coroutine_threadsafe(self.status(), self._loop).result(timeout=5.0)
+        return status, self.vm.stats(), bad_lines
+
+    # ---- ending ----
+
+    async def close(self) -> None:
+        """End in order: no new calls, no runs, no connection, and the store last."""
+        if self._server is not None:
+            await self._server.stop(self.config.shutdown_grace_s)
+            await asyncio.to_thread(self.config.socket.unlink, missing_ok=True)
+        if self._metrics is not None:
+            await asyncio.to_thread(self._metrics.close)
+        await self.vm.close()
+        if self._channel is not None:
+            await self._channel.close()
+        await self.database.close()
+        await asyncio.to_thread(self._telemetry.close)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class _Anybody:
+    """The socket's permissions have said who may call."""
+
+    async def authenticate(self, method: str, metadata: object) -> Identity | None:
+        return None
+
+
+async def _forever(loop: Callable[[], Awaitable[None]]) -> None:
+    await loop()
+
+
+def _lock(state: Path) -> int:
+    descriptor = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise Precondition(
+            f"--state-dir: another agent uses {state}; stop it, or give each agent a folder of its own",
+            reason="STATE_DIR_LOCKED",
+        ) from None
+    return descriptor
+
+
+def _clear_socket(path: Path) -> None:
+    """Remove what a dead agent left; we hold the folder's lock, so nobody of ours listens there."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.is_socket():
+        path.unlink()
+    elif path.exists():
+        raise Precondition(
+            f"--socket-path: {path} is there and is no socket; give another", reason="SOCKET_TAKEN"
+        )
+
+
+async def serve(agent: Agent) -> None:
+    """Run an agent until SIGTERM or SIGINT, then end it in order.
+
+    Raises:
+        Error: what ended it.
+    """
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await agent.start()
+        running = asyncio.create_task(agent.run())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (running, stopping):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    finally:
+        await agent.close()
+        _log.info("stopped")
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run the agent as a process; return its exit code (see `errors`)."""
+    try:
+        config = load(AgentConfig, "device_agent", argv, environ)
+    except HelpRequested as help_:
+        print(help_)  # noqa: T201
+        return 0
+    except ConfigError as error:
+        print(f"device agent: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_CONFIG
+    setup_logging("device_agent", config.log_level)
+    _log.info("starting", extra={"config": redacted(config), "version": AGENT_VERSION})
+    try:
+        telemetry = Telemetry("device_agent", None, setup_tracing("device_agent", config.otlp_endpoint))
+        asyncio.run(serve(Agent(config, telemetry=telemetry)))
+    except Error as error:
+        _log.error("%s", error.message, extra={"reason": error.reason})
+        return exit_code(error)
+    except OSError as error:
+        _log.error("%s", error)
+        return EXIT_CONFIG
+    return 0

@@ -1,0 +1,265 @@
+"""Files of task versions on this device: fetched with resume, verified, put in place whole.
+
+    <state>/blobs/<hex>.part      a download, resumed where it stopped
+    <state>/blobs/<hex>           a verified blob that waits to be put in place
+    <state>/staging/<id>/         a version's folder in the making
+    <state>/versions/<task>/<version>/...the manifest's paths
+    <state>/quarantine/           what stopped verifying, for people to look at
+
+A version's folder appears by one rename, after all its files are on the disk.
+"""
+
+import asyncio
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from libs.common.errors import Exhausted, Unavailable
+from libs.common.fsio import disk_errors, fsync_dir
+from libs.task.manifest import Blob, CheckedManifest
+from libs.trust.digests import parse_digest, sha256_of
+from libs.trust.errors import Untrusted
+
+_COPY = 1024 * 1024
+# A download whose content is wrong is started over this many times before the version is given up.
+_FETCH_ATTEMPTS = 2
+
+
+class ReadsBlobs(Protocol):
+    """Where blobs come from."""
+
+    def read_blob(self, digest: str, offset: int, size: int) -> AsyncGenerator[bytes]:
+        """Yield a blob's bytes from an offset on."""
+        ...
+
+
+Opener = Callable[[Path, str], BinaryIO]
+
+
+def open_file(path: Path, mode: str) -> BinaryIO:
+    """Open a file without a buffer; tests put a full disk in its place."""
+    return open(path, mode, buffering=0)  # type: ignore[return-value]  # noqa: PTH123
+
+
+class VersionFiles:
+    """The folders. Methods that aren't `async` do blocking IO: call them on a thread.
+
+    Args:
+        state_dir: the agent's folder.
+        reserve_bytes: disk space to leave free.
+        opener: opens the files that are written.
+        free_bytes: tells the free space at a path.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        reserve_bytes: int,
+        opener: Opener = open_file,
+        free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+    ) -> None:
+        self._blobs = state_dir / "blobs"
+        self._staging = state_dir / "staging"
+        self._versions = state_dir / "versions"
+        self._quarantine = state_dir / "quarantine"
+        self._reserve = reserve_bytes
+        self._open = opener
+        self._free = free_bytes
+
+    def prepare(self) -> None:
+        """Make the folders, and remove what a crash left half done."""
+        for folder in (self._blobs, self._staging, self._versions, self._quarantine):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in self._staging.iterdir():
+            shutil.rmtree(left)
+
+    def folder(self, task: str, version: str) -> Path:
+        """Return where a version's files are, or will be."""
+        return self._versions / task / version
+
+    # ---- fetching ----
+
+    def check_space(self, blobs: Iterable[Blob]) -> None:
+        """Raise Exhausted, reason DISK_FULL, unless a version of these blobs fits with the reserve left."""
+        # Twice: once as a blob, once in its folder, until the former goes.
+        needed = sum(2 * blob.size_bytes - sum(map(_size, self._paths(blob.digest))) for blob in blobs)
+        free = self._free(self._blobs)
+        if needed > max(0, free - self._reserve):
+            raise Exhausted(
+                f"installing takes {needed} bytes and {free} are free, {self._reserve} of them reserved; "
+                "free some space",
+                reason="DISK_FULL",
+            )
+
+    async def fetch(self, cloud: ReadsBlobs, blob: Blob) -> None:
+        """Get a blob that isn't here yet, from where an earlier download stopped.
+
+        Raises:
+            Untrusted: DIGEST_MISMATCH when what comes is something else, repeatedly.
+            Exhausted: DISK_FULL; what came so far stays for the next attempt.
+            Error: what the call failed with; the same holds.
+        """
+        done, part = self._paths(blob.digest)
+        if await asyncio.to_thread(done.exists):
+            return
+        for attempt in range(_FETCH_ATTEMPTS):
+            try:
+                await self._fetch_once(cloud, blob, done, part)
+                return
+            except Untrusted:
+                await asyncio.to_thread(part.unlink, missing_ok=True)
+                if attempt == _FETCH_ATTEMPTS - 1:
+                    raise
+
+    async def _fetch_once(self, cloud: ReadsBlobs, blob: Blob, done: Path, part: Path) -> None:
+        hasher, offset = await asyncio.to_thread(_resume, part, blob.size_bytes)
+        with disk_errors(part):
+            file = await asyncio.to_thread(self._open, part, "ab")
+            try:
+                if offset < blob.size_bytes:
+                    async with aclosing(cloud.read_blob(blob.digest, offset, blob.size_bytes)) as chunks:
+                        async for chunk in chunks:
+                            if offset + len(chunk) > blob.size_bytes:
+                                text = f"{blob.digest}: longer than the {blob.size_bytes} bytes expected"
+                                raise Untrusted(text, reason="DIGEST_MISMATCH")
+                            hasher.update(chunk)
+                            await asyncio.to_thread(_write, file, chunk)
+                            offset += len(chunk)
+                await asyncio.to_thread(os.fsync, file.fileno())
+            finally:
+                await asyncio.to_thread(file.close)
+        if offset < blob.size_bytes:
+            raise Unavailable(f"{blob.digest}: ended after {offset} of {blob.size_bytes} bytes")
+        found = f"sha256:{hasher.hexdigest()}"
+        if found != blob.digest:
+            raise Untrusted(f"{blob.digest}: the content's digest is {found}", reason="DIGEST_MISMATCH")
+        await asyncio.to_thread(part.rename, done)
+        await asyncio.to_thread(fsync_dir, self._blobs)
+
+    # ---- putting in place ----
+
+    def assemble(self, manifest: CheckedManifest, scratch_id: str) -> Path:
+        """Make a version's folder out of verified blobs; return it. What was there by that name goes.
+
+        Raises:
+            Exhausted: DISK_FULL; nothing of it is visible.
+            Untrusted: when a blob no longer has its digest.
+        """
+        draft = self._staging / scratch_id
+        folder = self.folder(manifest.task, manifest.version)
+        try:
+            draft.mkdir(mode=0o700)
+            for path, blob in _paths_of(manifest).items():
+                self._place(blob, draft / path)
+            for parent in sorted({p for path in _paths_of(manifest) for p in (draft / path).parents}):
+                if parent.is_relative_to(draft):
+                    fsync_dir(parent)
+            folder.parent.mkdir(mode=0o700, exist_ok=True)
+            if folder.exists():
+                shutil.rmtree(folder)
+            with disk_errors(folder):
+                draft.rename(folder)
+            fsync_dir(folder.parent)
+            fsync_dir(self._versions)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        return folder
+
+    def _place(self, blob: Blob, target: Path) -> None:
+        done, _ = self._paths(blob.digest)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        hasher = hashlib.sha256()
+        with disk_errors(target), done.open("rb") as source, self._open(target, "xb") as copy:
+            while chunk := source.read(_COPY):
+                hasher.update(chunk)
+                _write(copy, chunk)
+            os.fchmod(copy.fileno(), 0o400)
+            os.fsync(copy.fileno())
+        if f"sha256:{hasher.hexdigest()}" != blob.digest:
+            done.unlink()
+            raise Untrusted(f"{blob.digest}: changed on the disk", reason="DIGEST_MISMATCH")
+
+    def verify(self, manifest: CheckedManifest) -> None:
+        """Raise Untrusted, reason DIGEST_MISMATCH, unless every file of a version is there and intact."""
+        folder = self.folder(manifest.task, manifest.version)
+        for path, blob in _paths_of(manifest).items():
+            try:
+                found = sha256_of(folder / path)
+            except OSError as error:
+                text = f"{manifest.key}: {path} can't be read ({error.strerror})"
+                raise Untrusted(text, reason="DIGEST_MISMATCH") from error
+            if found != blob.digest:
+                text = f"{manifest.key}: {path} is not what the manifest says (digest {found})"
+                raise Untrusted(text, reason="DIGEST_MISMATCH")
+
+    # ---- clearing away ----
+
+    def quarantine(self, task: str, version: str) -> None:
+        """Move a version's folder out of the way, for people to look at."""
+        target = self._quarantine / f"{task}@{version}"
+        folder = self.folder(task, version)
+        if target.exists():
+            shutil.rmtree(target)
+        if folder.exists():
+            folder.rename(target)
+            fsync_dir(folder.parent)
+
+    def collect_folders(self, needed: Mapping[str, frozenset[str]]) -> int:
+        """Remove the folders of versions that aren't `needed` (task → versions); return how many."""
+        gone = 0
+        for task in self._versions.iterdir():
+            for version in task.iterdir():
+                if version.name not in needed.get(task.name, frozenset()):
+                    shutil.rmtree(version)
+                    gone += 1
+            if task.name not in needed:
+                task.rmdir()
+        return gone
+
+    def collect_blobs(self) -> None:
+        """Remove fetched blobs and parts of them: every version that wanted one is in place."""
+        for blob in self._blobs.iterdir():
+            blob.unlink()
+
+    def _paths(self, digest: str) -> tuple[Path, Path]:
+        name = parse_digest(digest).hex()
+        return self._blobs / name, self._blobs / f"{name}.part"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _paths_of(manifest: CheckedManifest) -> dict[str, Blob]:
+    files = {phase.path: phase.script for phase in manifest.phases}
+    return files | {resource.path: resource.blob for resource in manifest.resources}
+
+
+def _resume(part: Path, size_bytes: int) -> tuple["hashlib._Hash", int]:
+    hasher = hashlib.sha256()
+    offset = 0
+    try:
+        with part.open("rb") as file:
+            while chunk := file.read(_COPY):
+                hasher.update(chunk)
+                offset += len(chunk)
+    except FileNotFoundError:
+        return hasher, 0
+    if offset > size_bytes:
+        part.unlink()
+        return hashlib.sha256(), 0
+    return hasher, offset
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    view = memoryview(data)  # an unbuffered file may take less than it is given
+    while view:
+        view = view[file.write(view) :]

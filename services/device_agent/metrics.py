@@ -1,0 +1,80 @@
+"""Metrics of the agent: `isthmus_device_agent_*`, read off its state when they are scraped."""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.device_agent.domain.rollout import State
+from services.device_agent.status import Status
+from services.device_agent.vm import VmStats
+
+_COUNTERS = {
+    "event_count": ("events", "Events taken."),
+    "event_bytes": ("event_bytes", "Bytes of those events as JSON."),
+    "trigger_count": ("triggers", "Trigger matches."),
+    "dropped_run_count": ("dropped_runs", "Runs dropped because too many waited, or with their version."),
+    "frame_count": ("frames", "Frames queued for the tunnel."),
+    "frame_bytes": ("frame_bytes", "Payload bytes of those frames."),
+    "acked_frame_count": ("acked_frames", "Frames that the cloud has acknowledged."),
+    "refused_frame_count": ("refused_frames", "Frames that the manifest doesn't allow."),
+    "dropped_frame_count": ("dropped_frames", "Frames that made room for newer ones."),
+}
+
+
+class Watched(Protocol):
+    """Where the figures come from; read on the scraper's thread."""
+
+    def snapshot(self) -> tuple[Status, VmStats, int]:
+        """Return the status, the VM's figures and the number of lines that were no events."""
+        ...
+
+
+class AgentCollector(Collector):
+    """Turns the agent's state into metrics."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: the figures are there only while the agent runs."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        status, vm, bad_lines = self._watched.snapshot()
+        counters = status.counters
+        for key, (name, text) in _COUNTERS.items():
+            yield CounterMetricFamily(f"isthmus_device_agent_{name}", text, value=counters.get(key, 0))
+        runs = CounterMetricFamily("isthmus_device_agent_runs", "Runs that ended.", labels=["result"])
+        runs.add_metric(["success"], counters.get("success_count", 0))
+        runs.add_metric(["failure"], counters.get("failure_count", 0))
+        yield runs
+        yield CounterMetricFamily(
+            "isthmus_device_agent_bad_lines", "Lines of the events file that are no events.", value=bad_lines
+        )
+        yield _gauge("stored_events", "Events kept.", counters.get("stored_events", 0))
+        yield _gauge("stored_event_bytes", "Bytes of them as JSON.", counters.get("stored_bytes", 0))
+        yield _gauge("waiting_frames", "Frames that wait for the cloud.", counters.get("live_frames", 0))
+        yield _gauge("waiting_frame_bytes", "Payload bytes of them.", counters.get("live_bytes", 0))
+        yield _gauge("problems", "What is wrong right now.", len(status.problems))
+        yield _gauge("tunnel_connected", "The tunnel is connected.", status.tunnel_connected)
+        yield _gauge("push_connected", "The push watch is held.", status.push_connected)
+        versions = GaugeMetricFamily(
+            "isthmus_device_agent_versions", "Task versions by state.", labels=["state"]
+        )
+        for state in State:
+            versions.add_metric([state.value], sum(version.state is state for version in status.versions))
+        yield versions
+        yield _gauge("vm_workers", "Processes that run tasks.", vm.workers)
+        deaths = CounterMetricFamily(
+            "isthmus_device_agent_vm_worker_deaths", "Workers that ended, by cause.", labels=["cause"]
+        )
+        for cause, count in vm.deaths.items():
+            deaths.add_metric([cause], count)
+        yield deaths
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"isthmus_device_agent_{name}", text, value=float(value))

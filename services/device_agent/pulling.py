@@ -1,0 +1,310 @@
+"""Pulling: ask what to run, believe only what is signed, get it, check it, and switch over in one step.
+
+    Plan ──► roots, set (trusted?) ──► for each new version: manifest (trusted?) ──► space ──► blobs (digests)
+         ──► folder ──► STAGED ──► load check ──► all that is ready: ACTIVE in one transaction ──► clear away
+
+What goes wrong with one version stops only that version. There are three kinds of wrong: what may pass (the
+network, a full disk) is tried again later, with nothing changed; what the version itself is to blame for is
+reported FAILED and not tried again; what isn't to be believed installs nothing and is shown as a problem.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import sys
+from collections.abc import Callable, Mapping
+
+from isthmus.deployer.v1 import pull_pb2
+from isthmus.trust.v1 import trust_pb2
+from libs.common.clock import Clock
+from libs.common.errors import Error, Internal, Invalid, NotFound, OutOfRange, Precondition
+from libs.common.rand import Randomness
+from libs.task.manifest import Blob, CheckedManifest, check_manifest
+from libs.trust.digests import sha256_of
+from libs.trust.state import TrustedState
+from services.device_agent import AGENT_VERSION
+from services.device_agent.backoff import Backoff
+from services.device_agent.cloud import Cloud
+from services.device_agent.domain.rollout import Changes, Entry, Stage, needed_folders, plan_changes
+from services.device_agent.files import VersionFiles
+from services.device_agent.signals import Bell, Problems
+from services.device_agent.store import values
+from services.device_agent.store import versions as version_store
+from services.device_agent.store.database import Database
+from services.device_agent.tasks import Installed, Tasks
+
+_log = logging.getLogger("isthmus.agent")
+
+ROOT = "root"
+"""Key of the pinned root in the store."""
+DEVICE_SET = "device_set"
+"""Key of the last accepted set's payload."""
+
+PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+_FETCH_ATTEMPTS = 5
+_SUBJECT = "pull"
+
+# Errors that say that the version itself can't be installed here, however often it is tried...
+_TO_BLAME = (Invalid, NotFound, OutOfRange, Precondition)
+# ...except for these reasons of theirs. Any other error may pass.
+_MAY_PASS = frozenset({"EXPIRED", "ROOT_EXPIRED", "NOT_IN_SET", "NOT_ENROLLED", "UNIMPLEMENTED"})
+
+
+class Puller:
+    """See the module's text.
+
+    Attributes:
+        hint: rings when there may be something to pull.
+        root_version: the pinned root's version, 0 before enrolment.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        files: VersionFiles,
+        tasks: Tasks,
+        cloud: Cloud,
+        reports: Bell,
+        clock: Clock,
+        randomness: Randomness,
+        problems: Problems,
+        *,
+        interval_s: float,
+        backoff: Backoff,
+    ) -> None:
+        self.hint = Bell()
+        self.root_version = 0
+        self._database = database
+        self._files = files
+        self._tasks = tasks
+        self._cloud = cloud
+        self._reports = reports
+        self._clock = clock
+        self._random = randomness
+        self._problems = problems
+        self._interval_s = interval_s
+        self._backoff = backoff
+        self._session: bytes | None = None
+        self._missed = False
+
+    def hinted(self, profile_digest: bytes) -> None:
+        """Take a hint that the wanted set differs from a profile.
+
+        One about the profile that a pull now going on is to change says nothing new, unless that pull turns
+        out to change nothing.
+        """
+        if self._session == profile_digest:
+            self._missed = True
+        else:
+            self.hint.ring()
+
+    async def run(self) -> None:
+        """Pull at once, then on hints, and every interval."""
+        attempt = 0
+        while True:
+            seen = self.hint.rings
+            try:
+                changed = await self.pull()
+            except Error as error:
+                self._problems.set(_SUBJECT, error.message, error.reason)
+                # Not cut short by hints: they would come with every call for as long as the pull fails.
+                await self._clock.sleep(self._backoff.delay_s(attempt, error))
+                attempt += 1
+                continue
+            self._problems.clear(_SUBJECT)
+            if self._missed and not changed:
+                # The cloud wants something else and our pull couldn't tell what: ask again, ever more slowly.
+                await self._clock.sleep(self._backoff.delay_s(attempt))
+                attempt += 1
+                continue
+            attempt = 0
+            wait_s = self._interval_s * self._random.uniform(0.9, 1.1)
+            await self.hint.wait_or_sleep(seen, self._clock, wait_s)
+
+    async def pull(self) -> bool:
+        """Do one pull; return whether it changed what runs.
+
+        Raises:
+            Error: what stopped it, or stopped a version of it in a way that may pass. What could be done is
+                done.
+        """
+        self._session, self._missed = self._tasks.profile_digest, False
+        try:
+            await self._pull()
+            return self._tasks.profile_digest != self._session
+        finally:
+            self._session = None
+
+    async def _pull(self) -> None:
+        state = await self._trusted_state()
+        response = await self._cloud.plan(
+            pull_pb2.PlanRequest(
+                profile=self._tasks.profile,
+                root_version=state.root.version,
+                agent_version=AGENT_VERSION,
+                python_version=PYTHON_VERSION,
+            )
+        )
+        # The session's one reference time: as of the answer, by the gateway's clock.
+        state = await self._trusted_state()
+        await self._accept(state, response)
+        assert state.device_set is not None
+        entries = [
+            Entry(entry.task, entry.version, entry.manifest_digest, entry.release)
+            for entry in state.device_set.entries.values()
+        ]
+        changes = plan_changes(self._tasks.versions, entries)
+        self._explain(changes)
+        manifests = {sha256_of(signed.payload): signed for signed in response.manifests}
+        ready: list[Installed] = []
+        passing: list[Error] = []
+        for entry in changes.install:
+            try:
+                installed = await self._install(state, entry, manifests)
+            except Error as error:
+                self._problems.set(f"version {entry.key}", error.message, error.reason)
+                passing.append(error)
+                continue
+            self._problems.clear(f"version {entry.key}")
+            if installed is not None:
+                ready.append(installed)
+        if ready or changes.remove:
+            await self._tasks.activate(ready, changes.remove)
+        await self._relabel(changes)
+        self._reports.ring()
+        await self._clear_away(passing)
+        if passing:
+            raise passing[0]
+
+    async def _trusted_state(self) -> TrustedState:
+        root = await self._database.run(lambda connection: values.get_blob(connection, ROOT))
+        payload = await self._database.run(lambda connection: values.get_blob(connection, DEVICE_SET))
+        if root is None or self._cloud.credential is None:
+            raise Precondition("this device isn't enrolled yet", reason="NOT_ENROLLED")
+        signed = trust_pb2.Signed.FromString(root)
+        state = TrustedState(signed, self._cloud.credential.name, self._cloud.clock.now(), payload)
+        self.root_version = state.root.version
+        return state
+
+    async def _accept(self, state: TrustedState, response: pull_pb2.PlanResponse) -> None:
+        """Take roots and set, each stored before it is acted on."""
+        for signed in response.roots:
+            self.root_version = state.update_root(signed).version
+            root = state.root_signed.SerializeToString()
+            await self._database.run(_setter(ROOT, root))
+        before = state.device_set_payload
+        state.accept_device_set(response.device_set)
+        payload = state.device_set_payload
+        if payload is not None and payload != before:
+            await self._database.run(_setter(DEVICE_SET, payload))
+
+    def _explain(self, changes: Changes) -> None:
+        self._problems.clear_all("set ")
+        for entry in changes.refused:
+            text = f"{entry.key} is here with another manifest; versions never change, so it is refused"
+            self._problems.set(f"set {entry.key}", text, "MANIFEST_CHANGED")
+        for entry in changes.failed:
+            _log.info(
+                "%s failed here before and isn't tried again", entry.key, extra={"release": entry.release}
+            )
+
+    # ---- one version ----
+
+    async def _install(
+        self, state: TrustedState, entry: Entry, manifests: Mapping[str, trust_pb2.Signed]
+    ) -> Installed | None:
+        """Stage a version and check that it loads; None when it is to blame that it can't, and is reported."""
+        signed = manifests.get(entry.manifest_digest)
+        if signed is None:
+            raise Internal(f"{entry.key}: the plan lacks its manifest", reason="MANIFEST_MISSING")
+        try:
+            manifest = self._check_manifest(state, signed)
+            here = self._tasks.installed.get(entry.key)
+            if here is None:
+                await self._fetch(entry, manifest)
+                await self._stage(entry, manifest, signed)
+            outcome = await self._tasks.load(manifest)
+        except _TO_BLAME as error:
+            if error.reason in _MAY_PASS:
+                raise
+            await self._fail(entry, error.reason, error.message)
+            return None
+        if not outcome.ok:
+            await self._tasks.discard(manifest)
+            await self._fail(entry, outcome.reason or "LOAD_ERROR", outcome.message)
+            return None
+        return Installed(entry, manifest)
+
+    def _check_manifest(self, state: TrustedState, signed: trust_pb2.Signed) -> CheckedManifest:
+        trusted = state.accept_manifest(signed)
+        try:
+            manifest = check_manifest(trusted.manifest)
+        except Invalid as error:
+            raise Invalid(f"manifest: {error.message}", reason="MANIFEST_INVALID") from error
+        manifest.check_runs_on(AGENT_VERSION, PYTHON_VERSION)
+        return manifest
+
+    async def _fetch(self, entry: Entry, manifest: CheckedManifest) -> None:
+        await asyncio.to_thread(self._files.check_space, manifest.blobs)
+        for blob in manifest.blobs:
+            await self._fetch_blob(blob)
+        await self._report(entry, Stage.DOWNLOADED)
+        await self._report(entry, Stage.VERIFIED)
+
+    async def _fetch_blob(self, blob: Blob) -> None:
+        for attempt in range(_FETCH_ATTEMPTS):
+            try:
+                await self._files.fetch(self._cloud, blob)
+                return
+            except Error as error:
+                if not error.retriable or error.reason == "DISK_FULL" or attempt == _FETCH_ATTEMPTS - 1:
+                    raise
+                await self._clock.sleep(self._backoff.delay_s(attempt, error))
+
+    async def _stage(self, entry: Entry, manifest: CheckedManifest, signed: trust_pb2.Signed) -> None:
+        await asyncio.to_thread(self._files.assemble, manifest, self._random.id())
+        transported = signed.SerializeToString()
+        moment = self._tasks.moment()
+        await self._database.run(
+            lambda connection: version_store.put_staged(connection, entry, transported, moment)
+        )
+        self._reports.ring()
+
+    async def _report(self, entry: Entry, stage: Stage) -> None:
+        moment = self._tasks.moment()
+        await self._database.run(
+            lambda connection: version_store.add_report(
+                connection, entry.task, entry.version, entry.release, stage, moment
+            )
+        )
+        self._reports.ring()
+
+    async def _fail(self, entry: Entry, reason: str, message: str) -> None:
+        moment = self._tasks.moment()
+        await self._database.run(
+            lambda connection: version_store.fail_staged(connection, entry, str(reason), message, moment)
+        )
+        await self._tasks.refresh()
+        self._reports.ring()
+        _log.error("%s can't be installed: %s", entry.key, message, extra={"reason": str(reason)})
+
+    async def _relabel(self, changes: Changes) -> None:
+        for entry in changes.relabel:
+            moment = self._tasks.moment()
+            await self._database.run(_relabeller(entry, moment))
+        if changes.relabel:
+            await self._tasks.refresh()
+
+    async def _clear_away(self, passing: list[Error]) -> None:
+        # What a version that is tried again has fetched so far stays.
+        if not passing:
+            await asyncio.to_thread(self._files.collect_blobs)
+        await asyncio.to_thread(self._files.collect_folders, needed_folders(self._tasks.versions))
+
+
+def _setter(key: str, value: bytes) -> Callable[[sqlite3.Connection], None]:
+    return lambda connection: values.set_blob(connection, key, value)
+
+
+def _relabeller(entry: Entry, moment: version_store.Moment) -> Callable[[sqlite3.Connection], None]:
+    return lambda connection: version_store.relabel(connection, entry, moment)

@@ -1,0 +1,259 @@
+"""From waiting runs to results: features, the task VM, and one transaction for all that a run leaves."""
+
+import asyncio
+import logging
+import sqlite3
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from libs.common.clock import Clock
+from libs.common.errors import Exhausted, Invalid, NotFound, Unavailable
+from libs.task.event import Event
+from libs.task.jsontext import canonical
+from libs.task.manifest import CheckedManifest
+from libs.task.pipeline import Feature
+from services.device_agent.domain.rollout import Verdict
+from services.device_agent.domain.uploads import Outgoing, check_send
+from services.device_agent.identity import CloudClock
+from services.device_agent.signals import Bell, Problems
+from services.device_agent.store import events as event_store
+from services.device_agent.store import runs as run_store
+from services.device_agent.store.database import Database
+from services.device_agent.store.runs import Bounds, Finished, QueuedRun, Run
+from services.device_agent.tasks import Tasks
+from services.device_agent.vm import Execution, Outcome, Reason, TaskVm
+
+_log = logging.getLogger("isthmus.agent")
+
+# Rows that one window may look at, so that a rare event type can't make a run read the whole store.
+_MAX_SCANNED = 20_000
+# Windows with more events than this are computed on a thread.
+_INLINE_EVENTS = 512
+_RETRY_S = 0.5
+
+
+class RunQueue:
+    """The waiting runs' ids; tasks take turns, each task's oldest first."""
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+        self._tasks: OrderedDict[str, deque[QueuedRun]] = OrderedDict()
+        self._in_flight: dict[int, QueuedRun] = {}
+        self._dropped: set[int] = set()
+
+    def add(self, runs: Sequence[QueuedRun], dropped: Collection[int] = ()) -> None:
+        """Append runs; `dropped` ones aren't waiting any more."""
+        self._dropped.update(dropped)
+        for run in runs:
+            self._tasks.setdefault(run.task, deque()).append(run)
+        if runs:
+            self.bell.ring()
+
+    def take(self) -> QueuedRun | None:
+        """Return the next run, which is in flight from now on; None when none waits."""
+        while self._tasks:
+            task, waiting = next(iter(self._tasks.items()))
+            run = waiting.popleft()
+            if waiting:
+                self._tasks.move_to_end(task)
+            else:
+                del self._tasks[task]
+            if run.run_id in self._dropped:
+                self._dropped.discard(run.run_id)
+                continue
+            self._in_flight[run.run_id] = run
+            return run
+        return None
+
+    def done(self, run: QueuedRun) -> None:
+        """Say that a run taken has ended."""
+        del self._in_flight[run.run_id]
+        self.bell.ring()
+
+    def in_flight(self) -> list[int]:
+        """Return the ids of the runs that have been taken and haven't ended."""
+        return list(self._in_flight)
+
+    def waiting(self, task: str) -> int:
+        """Return how many runs of a task wait or run: an upper bound."""
+        running = sum(run.task == task for run in self._in_flight.values())
+        return len(self._tasks.get(task, ())) + running
+
+
+class Runner:
+    """Takes runs off the queue and makes them.
+
+    Attributes:
+        queue: what waits.
+        results: rings when a result is there.
+        frames: rung when there may be frames for the tunnel.
+        reports: rung when there may be reports.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        tasks: Tasks,
+        vm: TaskVm,
+        clock: Clock,
+        cloud_clock: CloudClock,
+        problems: Problems,
+        bounds: Bounds,
+        frames: Bell,
+        reports: Bell,
+    ) -> None:
+        self.queue = RunQueue()
+        self.results = Bell()
+        self.frames = frames
+        self.reports = reports
+        self._database = database
+        self._tasks = tasks
+        self._vm = vm
+        self._clock = clock
+        self._cloud_clock = cloud_clock
+        self._problems = problems
+        self._bounds = bounds
+
+    async def start(self) -> None:
+        """Queue the runs that waited, or were interrupted, when the agent ended."""
+        self.queue.add(await self._database.run(run_store.list_runs))
+
+    async def run(self) -> None:
+        """Make runs, one at a time; start as many of these as runs may be under way at once."""
+        while True:
+            seen = self.queue.bell.rings
+            queued = self.queue.take()
+            if queued is None:
+                await self.queue.bell.wait(seen)
+                continue
+            try:
+                while not await self._make(queued):
+                    await self._clock.sleep(_RETRY_S)
+            finally:
+                self.queue.done(queued)
+
+    async def _make(self, queued: QueuedRun) -> bool:
+        """Make a run; return False when it has to be tried again later."""
+        installed = self._tasks.installed.get(f"{queued.task}@{queued.version}")
+        if installed is None:
+            # Given up or removed meanwhile: the store has dropped its runs with it.
+            return True
+        manifest = installed.manifest
+        loaded = await self._database.run(_loader(queued.run_id, manifest.pipeline.features), durable=False)
+        if loaded is None:
+            return True
+        run, windows = loaded
+        features = await _evaluate(windows, run.event_time_s)
+        try:
+            outcome = await self._vm.execute(Execution(run.task, run.version, run.events, features))
+        except Invalid as error:
+            finished = Finished("", (), "INPUT_TOO_LARGE", error.message)
+        except (Exhausted, Unavailable, NotFound) as error:
+            self._problems.set("task VM", error.message, error.reason)
+            return False
+        else:
+            if outcome.reason is Reason.UNLOADED:
+                return True
+            finished = _finish(outcome, manifest)
+        self._problems.clear("task VM")
+        return await self._store(run, finished, manifest)
+
+    async def _store(self, run: Run, finished: Finished, manifest: CheckedManifest) -> bool:
+        moment = self._tasks.moment()
+        offset_s = self._cloud_clock.offset_s
+        try:
+            result, verdict = await self._database.run(
+                lambda connection: run_store.finish_run(
+                    connection,
+                    run,
+                    finished,
+                    health=manifest.health,
+                    bounds=self._bounds,
+                    now_s=moment.time_s,
+                    offset_s=offset_s,
+                    moment=moment,
+                )
+            )
+        except Exhausted as error:
+            # Nothing of it is visible, so making it again later does no harm.
+            self._problems.set("store", error.message, error.reason)
+            return False
+        if result is None:
+            return True
+        self.results.ring()
+        if finished.outgoing:
+            self._explain(run, finished.outgoing)
+            self.frames.ring()
+        if finished.failure_reason:
+            _log.warning(
+                "%s@%s failed: %s",
+                run.task,
+                run.version,
+                finished.failure_reason,
+                extra={"detail": finished.failure_message},
+            )
+        if verdict is Verdict.CONFIRM:
+            await self._tasks.refresh()
+            self.reports.ring()
+        elif verdict is Verdict.ROLL_BACK:
+            await self._roll_back(run, finished)
+        return True
+
+    async def _roll_back(self, run: Run, finished: Finished) -> None:
+        version = self._tasks.running().get(run.task)
+        if version is None or version.version != run.version:
+            return
+        message = f"too many failures in a row; the last: {finished.failure_message}"
+        await self._tasks.roll_back(version, finished.failure_reason, message)
+        self.reports.ring()
+
+    def _explain(self, run: Run, outgoing: Sequence[Outgoing]) -> None:
+        for frame in outgoing:
+            if frame.refusal:
+                # The message names streams and fields, never values.
+                text = f"a frame was refused: {frame.message}"
+                self._problems.set(f"uploads of {run.task}@{run.version}", text, frame.refusal)
+
+
+def _finish(outcome: Outcome, manifest: CheckedManifest) -> Finished:
+    if outcome.value is None:
+        return Finished("", (), str(outcome.reason or Reason.CRASH), outcome.message)
+    sends = tuple(check_send(manifest.uploads, sent.stream, sent.fields) for sent in outcome.sends)
+    return Finished(canonical(dict(outcome.value)), sends)
+
+
+def _loader(
+    run_id: int, features: Sequence[Feature]
+) -> Callable[[sqlite3.Connection], tuple[Run, list[tuple[Feature, list[Event]]]] | None]:
+    def load(connection: sqlite3.Connection) -> tuple[Run, list[tuple[Feature, list[Event]]]] | None:
+        run = run_store.read_run(connection, run_id)
+        if run is None:
+            return None
+        return run, [(feature, _window(connection, run, feature)) for feature in features]
+
+    return load
+
+
+def _window(connection: sqlite3.Connection, run: Run, feature: Feature) -> list[Event]:
+    key = feature.key_of(run.events[-1])
+    if key is None:
+        return []
+    return event_store.window(
+        connection,
+        user=run.user if feature.key_by is None else None,
+        start_s=run.event_time_s - feature.window_s,
+        end_s=run.event_time_s,
+        last_seq=run.last_seq,
+        selects=lambda event: feature.key_of(event) == key and feature.selects(event),
+        count=feature.max_events,
+        max_scanned=_MAX_SCANNED,
+    )
+
+
+async def _evaluate(windows: Sequence[tuple[Feature, list[Event]]], now_s: float) -> Mapping[str, object]:
+    def evaluate() -> dict[str, object]:
+        return {feature.name: feature.evaluate(events, now_s) for feature, events in windows}
+
+    if sum(len(events) for _, events in windows) <= _INLINE_EVENTS:
+        return evaluate()
+    return await asyncio.to_thread(evaluate)
