@@ -6,6 +6,7 @@
 ``topology``      the processes: ports, commands, environment, how each tells that it is healthy
 ``ports``         who holds a port that the stack needs
 ``certificates``  the development authority and the gateway's certificate
+``preparation``   what the processes find at their start: keys, the operator's API key, the command's settings
 ``fetch``         Prometheus' binary, from PATH or out of Debian's package
 ``monitoring``    Prometheus' and Grafana's files
 ``supervision``   supervisord: its configuration, its control socket, what its log says about crashes

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from deploy.local.errors import StackError
-from deploy.local.layout import ROOT, Options
+from deploy.local.layout import ROOT
 from deploy.local.stack import Stack
 from deploy.local.topology import MONITORING, Process
 from libs.common.errors import Error
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
         return added
 
     up = command("up", "start it, and return when every process is healthy")
-    up.add_argument("--port-offset", type=int, metavar="N", help="move every port by N (default 0)")
+    up.add_argument("--port-offset", type=int, metavar="N", help="move every port by N")
     up.add_argument("--without", action="append", choices=MONITORING, help="leave this one out")
     up.add_argument("--tls", action="store_true", help="the gateway serves TLS, by the development authority")
     command("down", "stop it")
@@ -89,6 +89,7 @@ def summary(stack: Stack, processes: Sequence[Process]) -> str:
         f"operator's API key: {key}    logs: {shown_path(stack.layout.log_dir)}",
         "",
         "next:",
+        "  .venv/bin/isthmus status    the services, as the gateway sees them (--help: what else it can do)",
         "  make demo                   a task released to eight agents, on real data",
         "  make status | logs | down   (make logs S=deployer: one service)",
         f'  grpcurl {security} -H "authorization: Bearer $(cat {key})" {gateway} list',
@@ -138,10 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     home = arguments.home
     if arguments.command == "up":
-        stack = Stack(home)
-        if arguments.port_offset is not None or arguments.without or arguments.tls:
-            without = tuple(sorted(set(arguments.without or ())))
-            stack = Stack(home, Options(arguments.port_offset or 0, without, arguments.tls))
+        stack = Stack(home, arguments.port_offset, without=arguments.without, tls=arguments.tls or None)
         processes = stack.up(say)
         print(summary(stack, processes))
         return 0

@@ -67,6 +67,11 @@ class Layout:
         return self.home / "tls"
 
     @property
+    def ca_file(self) -> Path:
+        """The certificate of the development authority: to give to clients."""
+        return self.tls_dir / "ca.pem"
+
+    @property
     def admin_key_file(self) -> Path:
         """The API key of the stack's operator."""
         return self.home / "admin.key"

@@ -3,24 +3,22 @@
 import contextlib
 import fcntl
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
-from deploy.local import fetch, health, monitoring, status, topology
-from deploy.local.certificates import Authority
+from deploy.local import fetch, health, monitoring, preparation, status, topology
 from deploy.local.errors import StackError
-from deploy.local.layout import ROOT, Layout, Options, cache_folder, default_home
+from deploy.local.layout import Layout, Options, cache_folder, default_home
 from deploy.local.ports import holders, members
 from deploy.local.status import Row
 from deploy.local.supervision import Supervisor, configuration, crashes, kill, replace_file
 from deploy.local.topology import Endpoint, Process
-from libs.common.keys import load_or_create_key, publish_key
 
 HEALTHY_S = 60.0
 """Seconds that a started stack has to become healthy."""
@@ -42,19 +40,32 @@ class Stack:
 
     Args:
         home: where all of its state lies; ``ISTHMUS_HOME`` or ``var`` in the checkout where None.
-        options: what to start it with; where None, what the running stack was started with, or the defaults.
+        port_offset: moves every port by so much.
+        without: of Prometheus and Grafana, what to leave out.
+        tls: whether the gateway serves TLS, by the development authority.
         environ: the environment that services are configured from and downloads go by.
+
+    Of ``port_offset``, ``without`` and ``tls``, what is None is as the running stack was started with; where none
+    runs, they are 0, nothing and False.
     """
 
     def __init__(
         self,
         home: Path | None = None,
-        options: Options | None = None,
+        port_offset: int | None = None,
+        *,
+        without: Iterable[str] | None = None,
+        tls: bool | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._environ = dict(os.environ if environ is None else environ)
         self.layout = Layout(home.absolute() if home else default_home(self._environ))
-        self._asked = options
+        asked = {
+            "port_offset": port_offset,
+            "without": None if without is None else tuple(sorted(set(without))),
+            "tls": tls,
+        }
+        self._asked: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         self._supervisor = Supervisor(self.layout)
         self.notes: list[str] = []
 
@@ -68,30 +79,33 @@ class Stack:
 
     # ---- what it consists of ----
 
-    @property
-    def options(self) -> Options:
-        """What the stack is, or would be, started with."""
-        if self._asked is not None:
-            return self._asked
-        return (self.layout.read_options() if self.running else None) or Options()
+    def running(self) -> bool:
+        """Say whether the stack runs: its supervisor, whatever the state of the services."""
+        return self._supervisor.running()
 
     @property
-    def running(self) -> bool:
-        """Whether the stack's supervisor runs."""
-        return self._supervisor.running()
+    def options(self) -> Options:
+        """What the stack was started with, or would be."""
+        return self._started_with() or self._wanted()
+
+    def _started_with(self) -> Options | None:
+        return self.layout.read_options() if self.running() else None
+
+    def _wanted(self) -> Options:
+        return replace(self._started_with() or Options(), **self._asked)
 
     def _services(self) -> list[Process]:
         return topology.services(self.layout, self.options, self._environ)
 
     def processes(self, say: Say = _silent) -> list[Process]:
-        """Return the processes of the stack; what isn't to be had here is left out and noted in ``notes``.
+        """Return the processes to start; what isn't to be had here is left out and noted in ``notes``.
 
         Args:
             say: told when something has to be fetched first.
         """
-        found = self._services()
+        options = self._wanted()
+        found = topology.services(self.layout, options, self._environ)
         self.notes = []
-        options = self.options
         if "prometheus" not in options.without:
             try:
                 binary = fetch.find_prometheus(cache_folder(self._environ), say)
@@ -128,6 +142,16 @@ class Stack:
         return found | {"gateway-http": gateway.endpoints[1].address}
 
     @property
+    def gateway(self) -> str:
+        """The gateway's gRPC address: where clients go."""
+        return self.endpoints["gateway"]
+
+    @property
+    def admin_key_file(self) -> Path:
+        """The file that holds the operator's API key."""
+        return self.layout.admin_key_file
+
+    @property
     def admin_key(self) -> str:
         """The operator's API key.
 
@@ -144,7 +168,7 @@ class Stack:
     @property
     def ca_file(self) -> Path:
         """The certificate of the development authority."""
-        return self.layout.tls_dir / "ca.pem"
+        return self.layout.ca_file
 
     # ---- up and down ----
 
@@ -178,15 +202,14 @@ class Stack:
         Raises:
             StackError: a port is taken, or a process doesn't become healthy; the text says which, and why.
         """
-        options = self.options
         self.layout.make()
         with self._locked():
-            self._asked = options
+            options = self._wanted()
             if not self._supervisor.running():
                 self._end_leftovers(say)
             processes = self.processes(say)
             self._check_ports(processes)
-            self._prepare(processes, say)
+            self._prepare(processes, options, say)
             self._launch(processes, say)
             self.layout.write_options(options)
             self._wait_healthy(processes, HEALTHY_S)
@@ -215,33 +238,18 @@ class Stack:
                 + "\nend that process, or move the whole stack: make up ARGS='--port-offset 100'"
             )
 
-    def _prepare(self, processes: Iterable[Process], say: Say) -> None:
-        """Make what the processes find at their start: folders, certificates, keys, the operator's key."""
-        Authority(self.layout.tls_dir).issue("gateway")
-        for name in topology.SERVICES:
-            key = load_or_create_key(self.layout.identity_dir / f"{name}.key")
-            publish_key(self.layout.trust_dir, name, key.public_key())
+    def _prepare(self, processes: Iterable[Process], options: Options, say: Say) -> None:
+        preparation.make_keys(self.layout)
         for process in processes:
             self.layout.data_dir(process.name).mkdir(mode=0o700, exist_ok=True)
-        if self.layout.admin_key_file.exists() and self._supervisor.processes().get("gateway"):
-            return
-        # The database takes one process at a time.
-        if self._supervisor.processes().get("gateway"):
-            self._supervisor.stop("gateway")
-        say("making the operator's API key")
         (gateway,) = (process for process in processes if process.name == "gateway")
-        url = topology.database_url(self.layout, "gateway")
-        done = subprocess.run(
-            [*gateway.command, "admin-key", "--database-url", url, "--out", str(self.layout.admin_key_file)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=HEALTHY_S,
-            umask=0o077,
-        )
-        if done.returncode != 0:
-            raise StackError(f"the operator's API key can't be made:\n{(done.stderr or done.stdout).strip()}")
+        state = self._supervisor.processes().get("gateway")
+        if not (state and state.up and self.admin_key_file.exists()):
+            if state:
+                self._supervisor.stop("gateway")
+            say("checking the operator's API key")
+            preparation.make_admin_key(self.layout, gateway)
+        preparation.write_cli_settings(self.layout, options, gateway)
 
     def _launch(self, processes: list[Process], say: Say) -> None:
         changed = replace_file(self.layout.supervisor_file, configuration(self.layout, processes))
@@ -326,7 +334,7 @@ class Stack:
         Raises:
             StackError: the stack doesn't run, or has no such process, or one doesn't come up again.
         """
-        if not self.running:
+        if not self.running():
             raise StackError("the stack isn't running; start it with: make up")
         with self._locked():
             known = self._running_processes()

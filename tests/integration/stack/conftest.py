@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from deploy.local import topology
-from deploy.local.layout import Options
 from deploy.local.ports import free_offset
 from deploy.local.stack import Stack
 
@@ -32,7 +31,7 @@ def fake_services(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def offset(tmp_path: Path) -> int:
     """A port offset by which a stack runs beside whatever runs here."""
-    return free_offset(Stack(tmp_path / "nowhere", Options()).ports())
+    return free_offset(Stack(tmp_path / "nowhere").ports())
 
 
 @pytest.fixture
@@ -41,7 +40,9 @@ def make_stack(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
     made: list[Stack] = []
 
     def make(offset: int, name: str = "home", tls: bool = False, **environ: str) -> Stack:
-        stack = Stack(tmp_path / name, Options(offset, NO_MONITORING, tls), {**os.environ, **environ})
+        stack = Stack(
+            tmp_path / name, offset, without=NO_MONITORING, tls=tls, environ={**os.environ, **environ}
+        )
         made.append(stack)
         return stack
 

@@ -41,7 +41,7 @@ def promtool(prometheus: Path) -> Path:
 
 @pytest.fixture
 def stack(fake_services: None, prometheus: Path, offset: int, tmp_path: Path) -> Iterator[Stack]:
-    with Stack(tmp_path / "home", Options(offset, ("grafana",))) as stack:
+    with Stack(tmp_path / "home", offset, without=["grafana"]) as stack:
         stack.up()
         yield stack
 
@@ -141,7 +141,7 @@ def test_grafana_is_started_where_it_is_found(
     binary.write_text(GRAFANA.format(python=sys.executable))
     binary.chmod(0o755)
     monkeypatch.setenv("PATH", f"{binary.parent}:{os.environ['PATH']}")
-    with Stack(tmp_path / "home", Options(offset, ("prometheus",))) as stack:
+    with Stack(tmp_path / "home", offset, without=["prometheus"]) as stack:
         assert [process.name for process in stack.up()] == ["deployer", "tunnel", "gateway", "grafana"]
         assert [row.health for row in stack.status()] == [""] * 4
         started = json.loads((stack.layout.data_dir("grafana") / "started.json").read_text())
@@ -160,7 +160,7 @@ def test_grafana_is_started_where_it_is_found(
 
 def test_a_machine_without_grafana_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    stack = Stack(tmp_path / "home", Options(0, ("prometheus",)))
+    stack = Stack(tmp_path / "home", without=["prometheus"])
     stack.layout.make()
     assert [process.name for process in stack.processes()] == ["deployer", "tunnel", "gateway"]
     assert stack.notes == [

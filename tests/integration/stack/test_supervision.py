@@ -1,7 +1,9 @@
 """The stack's life with services that only serve their health: up, down, crashes, ports, several at once."""
 
+import dataclasses
 import http.client
 import itertools
+import json
 import os
 import signal
 import socket
@@ -16,6 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from deploy.local import health
 from deploy.local import stack as stack_module
 from deploy.local.__main__ import main
 from deploy.local.errors import StackError
@@ -184,7 +187,7 @@ def test_a_taken_port_is_named_with_its_holder_before_anything_starts(
         in message
     )
     assert "--port-offset" in message
-    assert not stack.running
+    assert not stack.running()
     assert not stack.layout.admin_key_file.exists()
 
 
@@ -209,7 +212,7 @@ def test_what_a_killed_supervisor_left_behind_is_cleared_away(make_stack: MakeSt
     old = [psutil.Process(row.pid) for row in stack.status()]
     supervisor = psutil.Process(int(stack.layout.supervisor_pid_file.read_text()))
     supervisor.kill()
-    eventually(lambda: not stack.running, "no supervisor")
+    eventually(lambda: not stack.running(), "no supervisor")
     assert all(process.is_running() for process in old)
     said: list[str] = []
     stack.up(said.append)
@@ -223,7 +226,7 @@ def test_down_ends_what_a_killed_supervisor_left_behind(make_stack: MakeStack, o
     stack.up()
     old = [psutil.Process(row.pid) for row in stack.status()]
     os.kill(int(stack.layout.supervisor_pid_file.read_text()), signal.SIGKILL)
-    eventually(lambda: not stack.running, "no supervisor")
+    eventually(lambda: not stack.running(), "no supervisor")
     assert stack.down() is True
     assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in old)
 
@@ -257,9 +260,23 @@ def test_the_gateway_serves_tls_by_the_development_authority(make_stack: MakeSta
     stack.up()
     assert [row.health for row in stack.status()] == ["", "", ""]
     assert stack.endpoints["gateway-http"].startswith("https://")
-    plain = make_stack(offset)
-    row = next(row for row in plain.status() if row.name == "gateway")
-    assert row.health, "it answered without TLS"
+    (gateway,) = (process for process in stack.processes() if process.name == "gateway")
+    plain = dataclasses.replace(gateway.endpoints[0], scheme="grpc")
+    assert "UNAVAILABLE" in health.fault(dataclasses.replace(gateway, endpoints=(plain,)), stack.ca_file)
+
+
+def test_the_isthmus_command_finds_the_stack(make_stack: MakeStack, offset: int) -> None:
+    stack = make_stack(offset, tls=True)
+    stack.up()
+    settings = json.loads((stack.layout.home / "cli.json").read_text())
+    assert settings == {
+        "gateway": f"127.0.0.1:{7400 + offset}",
+        "api_key_file": "admin.key",
+        "tenant": "default",
+        "ca_file": "tls/ca.pem",
+    }
+    for name in ("api_key_file", "ca_file"):
+        assert (stack.layout.home / settings[name]).is_file()
 
 
 def test_a_home_with_a_long_path(make_stack: MakeStack, offset: int, tmp_path: Path) -> None:
