@@ -148,6 +148,8 @@ class VmConfig:
     start_timeout_s: float = 10.0
     load_timeout_s: float = 10.0
     """Module bodies may import numpy: seconds on a slow device."""
+    place_timeout_s: float = 0.5
+    """How long a run past its time may take to tell where it is before it is killed."""
     max_wait_s: float = 30.0
     """Longest wait in the queue."""
     max_queued: int = 1024

@@ -323,7 +323,7 @@ class TaskVm:
         task, config = job.task, self._config
         for key in [key for key, known in worker.loaded.items() if self._tasks.get(key) is not known]:
             await self._unload(worker, key)
-        if worker.loaded.get(task.key) is not task:
+        if not job.request or worker.loaded.get(task.key) is not task:
             while len(worker.loaded) >= config.max_tasks_per_worker:
                 await self._unload(worker, next(iter(worker.loaded)))
             reply = await worker.call(load_request(task, config), config.load_timeout_s)

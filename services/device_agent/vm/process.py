@@ -29,8 +29,9 @@ from services.device_agent.vm.wire import ProtocolFault
 from services.device_agent.vm.worker.framing import HEADER, PROTOCOL
 
 _BOOT = Path(__file__).parent / "worker" / "boot.py"
-_WHERE_TIMEOUT_S = 0.2
 _STACK = b"Stack (most recent call first):"
+_STACK_END = re.compile(rb'(boot\.py", line \d+ in <module>|\n  \.\.\.)\n')
+"""Of the outermost frame, or of the hundred frames that are shown."""
 _BLOCKED = ("deploy", "libs", "services", "tests")
 
 
@@ -184,10 +185,14 @@ class WorkerProcess:
                 await self._loop.sock_sendall(self._socket, HEADER.pack(len(body)) + body)
             except ConnectionError as error:
                 raise WorkerDied(str(error)) from error
-            reply = await self._receive()
-        if reply.get("id") != self._calls:
-            raise ProtocolFault(f"answer to call {reply.get('id')!r:.50} instead of {self._calls}")
-        return reply
+            while True:
+                reply = await self._receive()
+                number = reply.get("id")
+                if number == self._calls:
+                    return reply
+                # What is left of an earlier call isn't the fault of this one, and does it no harm.
+                if type(number) is not int or not 0 < number < self._calls:
+                    raise ProtocolFault(f"answer to call {number!r:.50} instead of {self._calls}")
 
     async def _receive(self) -> dict[str, Any]:
         (size,) = HEADER.unpack(await self._read(HEADER.size))
@@ -223,8 +228,8 @@ class WorkerProcess:
         """
         with contextlib.suppress(ProcessLookupError, TimeoutError):
             os.kill(self.pid, signal.SIGUSR1)
-            async with asyncio.timeout(_WHERE_TIMEOUT_S):
-                while b"boot.py" not in self._tail.partition(_STACK)[2]:
+            async with asyncio.timeout(self._config.place_timeout_s):
+                while not _STACK_END.search(self._tail.partition(_STACK)[2]):
                     self._drained.clear()
                     await self._drained.wait()
         before, _, stack = bytes(self._tail).partition(_STACK)

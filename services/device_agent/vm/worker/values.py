@@ -37,7 +37,7 @@ def _check(value: object, path: str, room: list[int], depth: int) -> None:
     elif isinstance(value, dict | list | tuple):
         if depth > MAX_DEPTH:
             raise BadValue(f"{path} is nested deeper than {MAX_DEPTH} levels")
-        room[0] -= 2 + len(value)
+        room[0] -= max(2, 1 + len(value))
         _room(path, room)
         if isinstance(value, dict):
             for key, item in value.items():

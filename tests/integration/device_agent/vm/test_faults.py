@@ -40,9 +40,19 @@ async def test_a_run_without_end_is_killed(vm: TaskVm, run, body: str) -> None:
     assert vm.stats().deaths == {"timeout": 1}
 
 
-async def test_a_timeout_names_the_line(run) -> None:
-    outcome = await run("def loop():\n    while True: pass\ndef post(c, v):\n    loop()\n", wall_time_s=0.3)
-    assert outcome.message.endswith("in probe@1/post.py, line 2, in loop")
+@pytest.mark.parametrize("depth", [1, 200])
+async def test_a_timeout_names_the_line(make_vm, depth: int) -> None:
+    vm = await make_vm(workers=1, place_timeout_s=30.0)
+    source = f"""
+        def loop(n):
+            while n == 0: pass
+            loop(n - 1)
+        def post(c, v):
+            loop({depth})
+        """
+    assert (await vm.load(build_task(source, wall_time_s=0.3))).ok
+    outcome = await vm.execute(Execution("probe", "1"))
+    assert outcome.message == "ran longer than 0.3 s and was killed in probe@1/post.py, line 3, in loop"
     assert outcome.output == ""
 
 
@@ -212,8 +222,8 @@ async def test_bytes_after_the_answer_are_not_taken_for_the_next_one(vm: TaskVm,
         """
     )
     assert outcome.ok
-    await check_fine(vm)
-    assert vm.stats().starts == 2
+    for _ in range(20):
+        await check_fine(vm)
 
 
 async def test_threads_and_timers_left_behind_cost_the_worker_not_the_next_run(vm: TaskVm, run) -> None:

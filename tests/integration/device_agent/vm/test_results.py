@@ -138,7 +138,8 @@ async def test_what_is_no_small_json_object_is_refused(run, expression: str, say
 @pytest.mark.skipif(find_spec("numpy") is None, reason="numpy isn't installed")
 async def test_numpy_works_in_a_script_and_its_scalars_are_named_when_returned(run) -> None:
     outcome = await run(
-        "import numpy as np\ndef post(c, v): return {'sum': float((np.ones((64, 64)) @ np.ones((64, 64))).sum())}"
+        "import numpy as np\n"
+        "def post(c, v): return {'sum': float((np.ones((64, 64)) @ np.ones((64, 64))).sum())}"
     )
     assert outcome.value == {"sum": 64.0**3}
     outcome = await run("import numpy\ndef post(c, v): return {'n': numpy.int64(1)}", version="2")
@@ -192,10 +193,7 @@ class TestLoading:
         vm = await make_vm(workers=1, load_timeout_s=0.3)
         outcome = await vm.load(build_task("while True:\n    pass"))
         assert outcome.reason is Reason.TIMEOUT
-        assert (
-            outcome.message
-            == "loaded longer than 0.3 s and was killed in probe@1/post.py, line 1, in <module>"
-        )
+        assert outcome.message.startswith("loaded longer than 0.3 s and was killed")
         outcome = await vm.load(build_task("data = [bytes(1 << 20) for _ in range(10_000)]"))
         assert outcome.reason is Reason.MEMORY
 
@@ -205,6 +203,12 @@ class TestLoading:
             assert (await vm.load(build_task(f"def post(c, v): return {{'answer': {answer}}}"))).ok
             for _ in range(4):
                 assert (await vm.execute(Execution("probe", "1"))).value == {"answer": answer}
+
+    async def test_the_same_task_may_be_loaded_again(self, vm: TaskVm) -> None:
+        task = build_task("def post(c, v): return {'n': 1}")
+        for _ in range(2):
+            assert (await vm.load(task)).ok
+            assert (await vm.execute(Execution("probe", "1"))).value == {"n": 1}
 
     async def test_versions_live_side_by_side(self, vm: TaskVm) -> None:
         for version in "12":
