@@ -210,6 +210,8 @@ def test_limits_hold_at_their_bounds():
 
 def test_booleans_are_no_numbers_and_numbers_of_both_kinds_compare():
     assert not parse_expression({"eq": ["a", 1]}).matches({"a": True})
+    assert not parse_expression({"eq": ["a", True]}).matches({"a": 1})
+    assert not parse_expression({"ne": ["a", True]}).matches({"a": 0})
     assert not parse_expression({"in": ["a", [1]]}).matches({"a": True})
     assert not parse_expression({"in": ["a", [True]]}).matches({"a": 1})
     assert parse_expression({"eq": ["a", 1]}).matches({"a": 1.0})

@@ -1,3 +1,4 @@
+import itertools
 import json
 import math
 import random
@@ -136,7 +137,7 @@ events = st.lists(
         type=st.sampled_from(["rate", "view"]),
         page=st.just(""),
         user=st.just("u"),
-        time_s=st.integers(0, 20).map(float),
+        time_s=st.sampled_from([2.0, 3.0, 10.0, 11.0, 18.0, 19.0]),
         fields=st.dictionaries(
             st.sampled_from(["v", "g"]), values | st.lists(values, max_size=3), max_size=2
         ),
@@ -159,6 +160,13 @@ def test_the_order_of_arrival_never_matters(log, rng: random.Random, most):
     rng.shuffle(shuffled)
     result = computed.evaluate(log, 18.0)
     assert json.dumps(result) == json.dumps(computed.evaluate(shuffled, 18.0))
+
+
+def test_ties_are_settled_by_id_and_then_by_content():
+    collected = feature({"v": {"fn": "collect", "field": "v"}}, window={"size": "9s", "max_events": 3})
+    events = [make_event(time_s=1, event_id=i, v=v) for i, v in [("b", 1), ("a", 2), ("", 4), ("", 3)]]
+    for order in itertools.permutations(events):
+        assert collected.evaluate(order, 5) == {"v": [4, 2, 1]}
 
 
 @given(events, st.integers(1, 5))
