@@ -1,0 +1,168 @@
+"""The composition root: builds the deployer out of its parts and runs it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from libs.common.clock import Clock, SystemClock
+from libs.common.errors import Invalid
+from libs.common.identity import IdentityVerifier, load_or_create_key, load_trust_dir, publish_key
+from libs.common.rand import Randomness, SystemRandomness
+from libs.common.server import AddsItself, Server, create_server, serve
+from libs.common.sql import open_database
+from libs.common.telemetry import Telemetry, setup_tracing, start_metrics_server
+from services.deployer import service, service_devices
+from services.deployer.access import ACCESS
+from services.deployer.blob_files import BlobFiles
+from services.deployer.config import DeployerConfig
+from services.deployer.domain.audit import Audit
+from services.deployer.domain.blobs import Blobs, Files
+from services.deployer.domain.catalogue import Catalogue
+from services.deployer.domain.census import Census
+from services.deployer.domain.feed import Feed
+from services.deployer.domain.fleet import Fleet
+from services.deployer.domain.housekeeping import Housekeeping
+from services.deployer.domain.pull import Pull
+from services.deployer.domain.reconciler import Reconciler
+from services.deployer.domain.releases import Releases
+from services.deployer.domain.rollout import Books
+from services.deployer.domain.signals import Signals
+from services.deployer.domain.trust import Notary, Roots
+from services.deployer.metrics import Metrics
+from services.deployer.notary import KeyNotary, load_signing_keys
+from services.deployer.store import Store
+from services.deployer.stores.sql import SqlStore
+
+NAME = "deployer"
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployer:
+    """The deployer's parts, put together; `running` runs what works in the background."""
+
+    store: Store
+    blobs: Blobs
+    feed: Feed
+    fleet: Fleet
+    pull: Pull
+    releases: Releases
+    reconciler: Reconciler
+    housekeeping: Housekeeping
+    services: tuple[AddsItself, ...]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the controller, the feed and the housekeeping inside the block."""
+        loops = [
+            asyncio.create_task(self.reconciler.run(), name="reconciler"),
+            asyncio.create_task(self.feed.run(), name="feed"),
+            asyncio.create_task(self.housekeeping.run(), name="housekeeping"),
+        ]
+        try:
+            yield
+        finally:
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+
+
+def build(
+    config: DeployerConfig,
+    store: Store,
+    files: Files,
+    notary: Notary,
+    metrics: Metrics,
+    clock: Clock,
+    randomness: Randomness,
+) -> Deployer:
+    """Put the parts together; does no IO."""
+    signals, books = Signals(), Books()
+    blobs = Blobs(store, files, clock, on_bytes=metrics.blob_bytes)
+    census = Census(store, clock)
+    feed = Feed(store, books, signals, clock, log_count=config.push_log_count)
+    fleet = Fleet(store, books, notary, signals, clock, randomness)
+    releases = Releases(store, books, census, signals, clock, randomness)
+    pull = Pull(
+        store,
+        books,
+        notary,
+        signals,
+        metrics,
+        clock,
+        set_ttl=timedelta(seconds=config.device_set_ttl_s),
+    )
+    reconciler = Reconciler(store, census, signals, metrics, clock, recheck_s=config.reconcile_interval_s)
+    housekeeping = Housekeeping(
+        store,
+        blobs,
+        metrics.states,
+        clock,
+        interval_s=config.sweep_interval_s,
+        grace=timedelta(seconds=config.blob_grace_s),
+    )
+    return Deployer(
+        store,
+        blobs,
+        feed,
+        fleet,
+        pull,
+        releases,
+        reconciler,
+        housekeeping,
+        services=(
+            service.TaskService(Catalogue(store, blobs, notary, clock)),
+            service.BlobService(blobs),
+            service.TrustService(Roots(store, notary, clock)),
+            service_devices.DeviceService(fleet),
+            service_devices.EnrolmentService(fleet),
+            service.ReleaseService(releases),
+            service_devices.PullService(pull),
+            service_devices.PushIndexService(feed),
+            service.AuditService(Audit(store)),
+        ),
+    )
+
+
+async def run(config: DeployerConfig) -> None:
+    """Serve until told to stop.
+
+    Raises:
+        Precondition: when the port or the database is taken.
+        Invalid: when a key file or the database URL can't be used.
+    """
+    clock, randomness = SystemClock(), SystemRandomness()
+    if config.identity_trust_dir is None:
+        raise Invalid("--identity-trust-dir: is missing")
+    identity_file = config.identity_key_file or config.data_dir / f"{NAME}.key"
+    for folder in (config.data_dir, identity_file.parent, config.signing_key_file.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    identity_key = load_or_create_key(identity_file)
+    publish_key(config.identity_trust_dir, NAME, identity_key.public_key())
+    notary = KeyNotary(
+        load_signing_keys(config.signing_key_file, config.next_signing_key_file),
+        identity_key,
+        randomness,
+        credential_ttl=timedelta(seconds=config.credential_ttl_s),
+    )
+    telemetry = Telemetry(NAME, tracer_provider=setup_tracing(NAME, config.otlp_endpoint))
+    metrics = Metrics(telemetry.registry)
+    async with contextlib.AsyncExitStack() as stack:
+        database = await open_database(config.database_url, script_location=MIGRATIONS)
+        store = SqlStore(database)
+        stack.push_async_callback(store.close)
+        files = await asyncio.to_thread(BlobFiles, config.data_dir)
+        deployer = build(config, store, files, notary, metrics, clock, randomness)
+        verifier = IdentityVerifier(NAME, load_trust_dir(config.identity_trust_dir), clock)
+        server: Server = create_server(
+            config, deployer.services, access=ACCESS, verifier=verifier, telemetry=telemetry, clock=clock
+        )
+        exporter = start_metrics_server(config.host, config.metrics_port, telemetry.registry)
+        if exporter is not None:
+            stack.callback(exporter.close)
+        async with deployer.running():
+            await serve(server, config)

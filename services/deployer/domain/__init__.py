@@ -1,0 +1,1 @@
+"""What the deployer decides, free of transport, storage and metrics."""

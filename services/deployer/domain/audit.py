@@ -1,0 +1,15 @@
+"""The audit: who did what, when. Entries are written in the transactions of what they tell of."""
+
+from services.deployer.domain.model import AuditEntry
+from services.deployer.store import Store
+
+
+class Audit:
+    """What the audit API does."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def list(self, tenant: str, resource: str, before: int | None, limit: int) -> list[AuditEntry]:
+        """Return entries, the newest first; of one resource unless `resource` is empty."""
+        return list(await self._store.read(lambda tx: tx.list_audit(tenant, resource, before, limit)))

@@ -1,0 +1,194 @@
+"""Tasks and their versions: what can be released."""
+
+from dataclasses import dataclass
+
+from libs.common.clock import Clock
+from libs.common.errors import AlreadyExists, Exhausted, Invalid, Precondition
+from libs.common.names import TaskName, VersionName, shown
+from libs.task.manifest import CheckedManifest
+from libs.task.script import MAX_BYTES as MAX_SCRIPT_BYTES
+from services.deployer.domain.blobs import Blobs
+from services.deployer.domain.creates import earlier_answer, remember
+from services.deployer.domain.model import AuditEntry, Task, Version
+from services.deployer.domain.trust import Notary, newest_root, not_found
+from services.deployer.store import Store, Tx
+
+MAX_DESCRIPTION_BYTES = 1024
+MAX_TASKS = 1000
+"""Of a tenant: a device's set holds one version of each, and devices take sets of at most this many."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """What to create."""
+
+    name: TaskName
+    description: str
+    request_id: str = ""
+    fingerprint: bytes = b""
+
+
+class Catalogue:
+    """What the task API does."""
+
+    def __init__(self, store: Store, blobs: Blobs, notary: Notary, clock: Clock) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._notary = notary
+        self._clock = clock
+
+    async def create_task(self, new: NewTask, actor: str) -> Task:
+        """Make a task.
+
+        Raises:
+            Invalid: for a description longer than 1024 bytes.
+            AlreadyExists: when the tenant has a task of that id.
+            Exhausted: when it has 1000.
+        """
+        size = len(new.description.encode())
+        if size > MAX_DESCRIPTION_BYTES:
+            raise Invalid(
+                f"description: has {size} bytes; at most {MAX_DESCRIPTION_BYTES} are kept",
+                reason="TOO_LARGE",
+                metadata={"field": "description"},
+            )
+        now = self._clock.now()
+        tenant = new.name.tenant
+
+        def work(tx: Tx) -> Task:
+            earlier = earlier_answer(tx, tenant, new.request_id, new.fingerprint)
+            if earlier is not None:
+                return _task(tx, TaskName.parse(earlier))
+            if tx.get_task(new.name) is not None:
+                raise AlreadyExists(
+                    f"{new.name}: exists already; publish versions to it", reason="TASK_EXISTS"
+                )
+            if len(tx.list_tasks(tenant, "", MAX_TASKS)) >= MAX_TASKS:
+                raise Exhausted(
+                    f"tenants/{tenant}: has {MAX_TASKS} tasks, the most there can be", reason="TASK_LIMIT"
+                )
+            task = Task(new.name, new.description, now)
+            tx.add_task(task)
+            remember(tx, tenant, new.request_id, new.fingerprint, task.name, now)
+            tx.add_audit(AuditEntry(tenant, actor, "task.create", str(task.name), new.description[:200], now))
+            return task
+
+        return await self._store.run(work)
+
+    async def get_task(self, name: TaskName) -> Task:
+        """Return a task; raise NotFound."""
+        return await self._store.read(lambda tx: _task(tx, name))
+
+    async def list_tasks(self, tenant: str, after: str, limit: int) -> list[Task]:
+        """Return tasks by ascending id, those after `after`."""
+        return list(await self._store.read(lambda tx: tx.list_tasks(tenant, after, limit)))
+
+    async def publish(self, task: TaskName, signed: bytes, actor: str, *, validate_only: bool) -> Version:
+        """Check a signed manifest whole, and keep it as a version unless `validate_only`.
+
+        Raises:
+            NotFound: when there is no such task.
+            Precondition: when the tenant has no root, it has expired, or blobs aren't there.
+            Untrusted: when too few of the root's authors signed.
+            Invalid: when the manifest breaks a rule or a script doesn't compile (with its line).
+            AlreadyExists: when the version was published with other bytes.
+        """
+        now = self._clock.now()
+
+        def verify(tx: Tx) -> tuple[CheckedManifest, str]:
+            _task(tx, task)
+            root = newest_root(tx, task.tenant, now)
+            return self._notary.open_manifest(signed, root.signed)
+
+        manifest, digest = await self._store.read(verify)
+        if manifest.task != task.task:
+            raise Invalid(
+                f"manifest.task: {shown(manifest.task)} is not the parent's, {task.task!r}",
+                reason="WRONG_TASK",
+                metadata={"field": "manifest.task"},
+            )
+        await self._check_blobs(task.tenant, manifest)
+        version = Version(
+            name=VersionName(task.tenant, manifest.task, manifest.version),
+            manifest=signed,
+            manifest_digest=digest,
+            create_time=now,
+            publisher=actor,
+            total_bytes=sum(blob.size_bytes for blob in manifest.blobs),
+        )
+
+        def work(tx: Tx) -> Version:
+            there = tx.get_version(version.name)
+            if there is not None:
+                if there.manifest_digest == digest:
+                    return there
+                raise AlreadyExists(
+                    f"{version.name}: was published with other content, and versions never change; "
+                    "publish it under a new version",
+                    reason="VERSION_EXISTS",
+                )
+            missing = [b.digest for b in manifest.blobs if tx.get_blob(task.tenant, b.digest) is None]
+            if missing:
+                raise _missing(missing)
+            if validate_only:
+                return version
+            stored = tx.add_version(version)
+            tx.pin_blobs(task.tenant, str(version.name), [blob.digest for blob in manifest.blobs])
+            detail = f"manifest {digest}, {version.total_bytes} bytes"
+            tx.add_audit(AuditEntry(task.tenant, actor, "version.publish", str(version.name), detail, now))
+            return stored
+
+        return await (self._store.read(work) if validate_only else self._store.run(work))
+
+    async def _check_blobs(self, tenant: str, manifest: CheckedManifest) -> None:
+        missing = []
+        digests = [blob.digest for blob in manifest.blobs]
+        records = await self._store.read(lambda tx: [tx.get_blob(tenant, digest) for digest in digests])
+        for blob, record in zip(manifest.blobs, records, strict=True):
+            if record is None:
+                missing.append(blob.digest)
+            elif record.blob.size_bytes != blob.size_bytes:
+                raise Invalid(
+                    f"manifest: says {blob.digest} has {blob.size_bytes} bytes; it has {record.blob.size_bytes}",
+                    reason="SIZE_MISMATCH",
+                )
+        if missing:
+            raise _missing(missing)
+        for phase in manifest.phases:
+            phase.compile(await self._blobs.load(tenant, phase.script.digest, MAX_SCRIPT_BYTES))
+
+    async def get_version(self, name: VersionName) -> Version:
+        """Return a version; raise NotFound."""
+
+        def work(tx: Tx) -> Version:
+            version = tx.get_version(name)
+            if version is None:
+                raise not_found(name)
+            return version
+
+        return await self._store.read(work)
+
+    async def list_versions(self, task: TaskName, before: int | None, limit: int) -> list[Version]:
+        """Return versions, the newest first; raise NotFound when there is no such task."""
+
+        def work(tx: Tx) -> list[Version]:
+            _task(tx, task)
+            return list(tx.list_versions(task, before, limit))
+
+        return await self._store.read(work)
+
+
+def _task(tx: Tx, name: TaskName) -> Task:
+    task = tx.get_task(name)
+    if task is None:
+        raise not_found(name)
+    return task
+
+
+def _missing(digests: list[str]) -> Precondition:
+    shown_digests = ", ".join(digests[:5]) + (f" and {len(digests) - 5} more" if len(digests) > 5 else "")
+    return Precondition(
+        f"manifest: these blobs aren't there; upload them first: {shown_digests}",
+        reason="MISSING_BLOBS",
+        metadata={"digests": ",".join(digests[:64])},
+    )

@@ -1,0 +1,88 @@
+"""What the operator sees in Prometheus. Labels are bounded: stages, states, decisions; never ids."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from libs.common.names import ReleaseName
+from services.deployer.domain.model import Counts, ReleaseState, Stage
+
+_STAGES = tuple(f.name for f in dataclasses.fields(Counts))
+
+
+class Metrics:
+    """See `services.deployer.domain.signals.Meter`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register with `registry`."""
+        self._sets = Counter("isthmus_deployer_sets_signed_total", "Device sets signed.", registry=registry)
+        self._reports = Counter(
+            "isthmus_deployer_reports_total",
+            "Stage reports that changed something, by stage.",
+            ("stage",),
+            registry=registry,
+        )
+        self._bytes = Counter(
+            "isthmus_deployer_blob_bytes_total",
+            "Bytes of blobs written and read.",
+            ("direction",),
+            registry=registry,
+        )
+        self._decisions = Counter(
+            "isthmus_deployer_release_decisions_total",
+            "What the controller decided: step, succeed, pause, roll_back.",
+            ("decision",),
+            registry=registry,
+        )
+        self._releases = Gauge(
+            "isthmus_deployer_releases", "Releases, by state.", ("state",), registry=registry
+        )
+        self._devices = Gauge(
+            "isthmus_deployer_release_devices",
+            "Devices of running releases: targeted, and by the furthest stage reported.",
+            ("stage",),
+            registry=registry,
+        )
+        self._counts: dict[ReleaseName, Counts] = {}
+        for stage in Stage:
+            self._reports.labels(stage.name.lower())
+        for direction in ("written", "read"):
+            self._bytes.labels(direction)
+        for decision in ("step", "succeed", "pause", "roll_back"):
+            self._decisions.labels(decision)
+        self.states({})
+        self._show()
+
+    def set_signed(self) -> None:
+        """See `Meter`."""
+        self._sets.inc()
+
+    def reported(self, stage: Stage) -> None:
+        """See `Meter`."""
+        self._reports.labels(stage.name.lower()).inc()
+
+    def blob_bytes(self, direction: str, count: int) -> None:
+        """See `Meter`."""
+        self._bytes.labels(direction).inc(count)
+
+    def decided(self, decision: str) -> None:
+        """See `Meter`."""
+        self._decisions.labels(decision).inc()
+
+    def release_counts(self, name: ReleaseName, counts: Counts | None) -> None:
+        """See `Meter`."""
+        if counts is None:
+            self._counts.pop(name, None)
+        else:
+            self._counts[name] = counts
+        self._show()
+
+    def states(self, counts: Mapping[ReleaseState, int]) -> None:
+        """Show how many releases are in each state."""
+        for state in ReleaseState:
+            self._releases.labels(state.name.lower()).set(counts.get(state, 0))
+
+    def _show(self) -> None:
+        for stage in _STAGES:
+            self._devices.labels(stage).set(sum(getattr(counts, stage) for counts in self._counts.values()))

@@ -1,0 +1,1 @@
+"""Alembic's scripts, run forward when the deployer starts."""
