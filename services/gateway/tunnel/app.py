@@ -138,4 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Error as error:
         _log.error("can't start: %s", error.message, extra={"reason": error.reason})
         return 1
+    except OSError as error:
+        _log.error("can't start: %s", error)
+        return 1
     return 0

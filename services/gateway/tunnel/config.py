@@ -31,9 +31,10 @@ class TunnelConfig(ServiceConfig):
         },
     )
     segment_bytes: int = field(
-        default=64 * _MIB,
+        default=16 * _MIB,
         metadata={
-            "help": "size in bytes at which a log segment is sealed; one is read whole at each start",
+            "help": "size in bytes at which a log segment is sealed; after a crash the last one of each "
+            "partition is read whole before the tunnel serves: 1 to 2 s for 16 MiB of small frames",
             "min": 64 * 1024,
             "max": 256 * _MIB,
         },

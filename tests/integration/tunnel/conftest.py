@@ -65,12 +65,12 @@ class Served:
 
     def connect(self, identity: Identity | None = None) -> Any:
         """Begin a Connect call as a device."""
-        stub = tunnel_pb2_grpc.TunnelServiceStub(self.channel)  # type: ignore[arg-type]
+        stub = tunnel_pb2_grpc.TunnelServiceStub(self.channel)
         return stub.Connect(metadata=self.metadata(identity or self.identity()))
 
     def export(self, request: tunnel_pb2.ExportRequest, *scopes: str, tenant: str = "acme") -> Any:
         """Begin an Export call as a user with these scopes."""
-        stub = tunnel_pb2_grpc.ExportServiceStub(self.channel)  # type: ignore[arg-type]
+        stub = tunnel_pb2_grpc.ExportServiceStub(self.channel)
         user = Identity(tenant, f"tenants/{tenant}/keys/k", "user", frozenset(scopes), "gateway")
         return stub.Export(request, metadata=self.metadata(user))
 

@@ -75,7 +75,7 @@ def home(tmp_path: Path) -> Home:
 async def _send_until_killed(home: Home, process: Process, port: int, mark: int, lines: int) -> int:
     """Send frames from the resumed mark on, kill the process after so many acks; return the last ack."""
     async with create_channel(f"127.0.0.1:{port}") as channel:
-        stub = tunnel_pb2_grpc.TunnelServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub = tunnel_pb2_grpc.TunnelServiceStub(channel)
         call: Any = stub.Connect(metadata=home.metadata(DEVICE))
         hello = tunnel_pb2.Hello(streams=[tunnel_pb2.StreamEpoch(stream=STREAM.name, epoch=EPOCH)])
         await call.write(tunnel_pb2.ConnectRequest(hello=hello))
@@ -117,7 +117,7 @@ async def test_nothing_acked_is_lost_by_kill_9(home: Home) -> None:
             await process.wait()
             assert process.returncode == -signal.SIGKILL
     async with home.running() as (_, port), create_channel(f"127.0.0.1:{port}") as channel:
-        stub = tunnel_pb2_grpc.ExportServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub = tunnel_pb2_grpc.ExportServiceStub(channel)
         request = tunnel_pb2.ExportRequest(parent="tenants/acme")
         call: Any = stub.Export(request, metadata=home.metadata(USER))
         sequences = [record.frame.sequence async for page in call for record in page.records]

@@ -324,6 +324,27 @@ async def test_a_reader_of_a_removed_segment_is_told(
     await log.close()
 
 
+async def test_a_damaged_note_of_damage_is_made_again(opener: Opener, tmp_path: Path) -> None:
+    sizes = await _three_blocks(opener, tmp_path, 1 << 20)
+    (path,) = segments(tmp_path)
+    _flip(path, sizes[1] + 50)
+    await (await opener()).close()
+    note = path.with_suffix(".damaged")
+    for content in ("", "{", '{"damages": [[1]]}', '{"damages": 3}', "null"):
+        note.write_text(content)
+        log = await opener()
+        assert log.stats().quarantined == 1
+        await log.close()
+        assert json.loads(note.read_text())["damages"] == [[1, 3, sizes[1]]]
+
+
+async def test_a_folder_that_cannot_be_used_is_named(opener: Opener, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a file")
+    with pytest.raises(Precondition, match="can't be used as the log's folder") as caught:
+        await opener()
+    assert caught.value.reason == "DATA_DIR_UNUSABLE"
+
+
 async def test_leftovers_of_a_crash_are_cleared(opener: Opener, tmp_path: Path) -> None:
     await (await opener()).close()
     leftover = tmp_path / "log/p-000/.marks.abc.tmp"

@@ -39,7 +39,7 @@ def frame(sequence: int, payload: bytes = b'{"n": 1}', **fields: Any) -> tunnel_
 
 async def acked(call: Any, sequence: int) -> list[int]:
     """Read acks until one for `sequence` comes; return all that came."""
-    heard = []
+    heard: list[int] = []
     while not heard or heard[-1] != sequence:
         response = await call.read()
         assert response is not grpc.aio.EOF, "the call ended before the ack came"
@@ -261,21 +261,26 @@ async def test_metrics(served: Any) -> None:
     for message in (frame(1), frame(1), frame(3), frame(2, b"", tombstone_reason="DROPPED")):
         await call.write(message)
     await acked(call, 2)
-    value = served.telemetry.registry.get_sample_value
+
+    def value(name: str, **labels: str) -> float:
+        found: float | None = served.telemetry.registry.get_sample_value(name, labels)
+        assert found is not None, name
+        return found
+
     assert value("isthmus_tunnel_connections") == 1
     await call.done_writing()
     while await call.read() is not grpc.aio.EOF:
         pass
     await eventually(lambda: value("isthmus_tunnel_connections") == 0)
 
-    def frames(result: str, kind: str) -> float | None:
-        return value("isthmus_tunnel_frames_total", {"result": result, "kind": kind})
+    def frames(result: str, kind: str) -> float:
+        return value("isthmus_tunnel_frames_total", result=result, kind=kind)
 
     assert frames("stored", "data") == 1
     assert frames("stored", "tombstone") == 1
     assert frames("duplicate", "data") == 1
     assert frames("gap", "data") == 1
-    assert value("isthmus_tunnel_connections_ended_total", {"reason": "closed"}) == 1
+    assert value("isthmus_tunnel_connections_ended_total", reason="closed") == 1
     assert value("isthmus_tunnel_log_bytes") > 100
     assert value("isthmus_tunnel_log_quarantined_segments") == 0
     assert value("isthmus_tunnel_log_fault") == 0

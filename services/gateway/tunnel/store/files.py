@@ -15,7 +15,7 @@ from pathlib import Path
 
 from libs.common.clock import Clock
 from libs.common.errors import Internal, Precondition
-from libs.common.fsio import write_atomic
+from libs.common.fsio import fsync_dir, write_atomic
 from libs.common.rand import Randomness
 from services.gateway.tunnel.domain.frame import Device, Frame, Receipt, Stream
 from services.gateway.tunnel.store.disk import Disk, SystemDisk
@@ -33,7 +33,7 @@ class LogSettings:
     partitions: int = 8
     """Fixed at creation; opening with another number is refused, since a device's frames would be looked for
     in the wrong place."""
-    segment_bytes: int = 64 * 1024 * 1024
+    segment_bytes: int = 16 * 1024 * 1024
     retention_bytes: int = 8 * 1024**3
     """For all partitions together."""
     retention_age_s: float = 7 * 86400.0
@@ -117,11 +117,10 @@ class FileLog:
 
     async def trim(self) -> int:
         """See `Log`."""
-        removed = [
-            await writer.call(partition.trim)
-            for writer, partition in zip(self._writers, self._partitions, strict=True)
-        ]
-        return sum(int(str(count)) for count in removed)
+        removed = 0
+        for writer, partition in zip(self._writers, self._partitions, strict=True):
+            removed += await writer.call(partition.trim)
+        return removed
 
     async def probe(self) -> None:
         """See `Log`."""
@@ -170,8 +169,9 @@ async def open_log(
     Raises:
         Precondition: LOG_IN_USE when another process has it open; LOG_MISMATCH when it was created with
             another number of partitions.
+            DATA_DIR_UNUSABLE when the folder can't be used.
+        Exhausted: DISK_FULL when a new log can't be created.
         Internal: LOG_DAMAGED, MARKS_DAMAGED or MARKS_MISSING; the message names the file.
-        OSError: when the folder can't be used.
     """
 
     def now_ms() -> int:
@@ -197,12 +197,22 @@ async def open_log(
                 )
                 for number in range(settings.partitions)
             ]
+            fsync_dir(folder)
+            fsync_dir(folder.parent)
         except BaseException:
             os.close(lock_fd)
             raise
         return log_id, lock_fd, partitions
 
-    log_id, lock_fd, partitions = await asyncio.to_thread(recover)
+    try:
+        log_id, lock_fd, partitions = await asyncio.to_thread(recover)
+    except OSError as error:
+        raise Precondition(
+            f"data_dir: {folder} can't be used as the log's folder ({error}); its parent must be there, and "
+            "this "
+            "process must be allowed to read and write in it",
+            reason="DATA_DIR_UNUSABLE",
+        ) from error
     return FileLog(log_id, lock_fd, partitions, settings, clock, on_commit)
 
 

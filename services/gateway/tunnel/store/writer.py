@@ -8,10 +8,13 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 from libs.common.errors import Exhausted, Unavailable
 from services.gateway.tunnel.domain.frame import Frame, Receipt
 from services.gateway.tunnel.store.partition import Partition
+
+T = TypeVar("T")
 
 BATCH_BYTES = 4 * 1024 * 1024
 """Most bytes of frames in one block. A single append may be as large as that."""
@@ -78,17 +81,15 @@ class Writer:
             )
         self._waiting_bytes += job.size
         self._queue.put(job)
-        receipt = await job.done
-        assert isinstance(receipt, Receipt)
-        return receipt
+        return cast("Receipt", await job.done)
 
-    async def call(self, function: Callable[[], object]) -> object:
-        """Run `function` on the writer thread, between two batches."""
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run `function` on the writer thread, between two batches; raises what it raises."""
+        if self._closed:
+            raise Unavailable("the tunnel's log is closed", reason="LOG_CLOSED")
         job = _Job(self._loop.create_future(), call=function)
-        if not self._closed:
-            self._queue.put(job)
-            return await job.done
-        raise Unavailable("the tunnel's log is closed", reason="LOG_CLOSED")
+        self._queue.put(job)
+        return cast("T", await job.done)
 
     async def close(self) -> None:
         """Finish what was queued and stop the thread; the partition is closed by it."""
