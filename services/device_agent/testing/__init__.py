@@ -1,0 +1,1 @@
+"""What tests of the agent, ours and others', need: a cloud that can lie and stall, tasks, an app."""

@@ -1,0 +1,474 @@
+"""A cloud for tests: enrolment, plans, blobs, reports, push and tunnel, with real signatures, in one server.
+
+    async with FakeCloud() as cloud:
+        cloud.publish(task("hello", "1"))
+        await cloud.want("d1", {"hello": "1"})
+        async with running(Agent(config(tmp_path, cloud))) as app:
+            ...
+
+It keeps every byte that came in (`wire`), can stop at a stage until it is let go (`hold`, `reached`), and can
+be told to lie (`plan`, `blob`).
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import grpc
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from isthmus.deployer.v1 import blob_pb2, device_pb2, pull_pb2
+from isthmus.gateway.v1 import gateway_pb2
+from isthmus.trust.v1 import trust_pb2
+from isthmus.tunnel.v1 import tunnel_pb2
+from libs.common import errors
+from libs.common.status import DETAILS_TRAILER, code_of, details_of
+from libs.task.profile import HEADER, parse_profile_header, profile_digest
+from libs.trust.digests import sha256_of
+from libs.trust.keys import SigningKey
+from libs.trust.root import Root
+from libs.trust.signing import RoleKeys, sign_message
+from services.device_agent.testing.tasks import TaskVersion
+
+TENANT = "acme"
+TOKEN = "token-for-tests"
+_CHUNK = 64 * 1024
+
+
+@dataclass(slots=True)
+class _Device:
+    public: Ed25519PublicKey
+    credential: str
+    counter: int = 0
+    wanted: dict[str, tuple[str, str]] = field(default_factory=dict)
+    reported: list[str] = field(default_factory=list)
+
+
+class FakeCloud:
+    """See the module's text.
+
+    Attributes:
+        port: where it listens.
+        wire: every message that came in, as bytes, by method.
+        calls: how often each method was called.
+        reports: every stage report, once each.
+        frames: (device, stream) → sequence → frame, as the log would hold them.
+        hold: stages at which to stop: clear an event to stop there. "Plan", "Report", "ReadBlob", "Enrol",
+            "ack", "chunk" (after a blob's first chunk).
+        reached: set when a call has come to a stage, whether it stops there or not.
+        fail: method → errors to answer the next calls with.
+        plan: changes a plan's answer before it is sent.
+        blob: changes a blob's bytes before they are sent.
+        credential_s: how long credentials last.
+        clock_ahead_s: how far the cloud's clock is ahead of this machine's.
+        set_lifetime: how long signed sets last.
+    """
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.wire: dict[str, list[bytes]] = defaultdict(list)
+        self.calls: dict[str, int] = defaultdict(int)
+        self.reports: dict[str, pull_pb2.StageReport] = {}
+        self.frames: dict[tuple[str, str], dict[int, tunnel_pb2.Frame]] = defaultdict(dict)
+        self.offsets: list[int] = []
+        self.hold: dict[str, asyncio.Event] = {}
+        self.reached: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.fail: dict[str, list[errors.Error]] = defaultdict(list)
+        self.plan: Callable[[pull_pb2.PlanResponse], pull_pb2.PlanResponse] = lambda response: response
+        self.blob: Callable[[str, bytes], bytes] = lambda digest, data: data
+        self.credential_s = 30 * 86400.0
+        self.clock_ahead_s = 0.0
+        self.set_lifetime = timedelta(hours=24)
+        self.devices: dict[str, _Device] = {}
+        self.root_keys = SigningKey.generate()
+        self.author = SigningKey.generate()
+        self.deployer = SigningKey.generate()
+        now = datetime.now(UTC)
+        self.root = Root(
+            TENANT,
+            1,
+            now - timedelta(days=1),
+            now + timedelta(days=365),
+            root=RoleKeys.of([self.root_keys.public]),
+            author=RoleKeys.of([self.author.public]),
+            deployer=RoleKeys.of([self.deployer.public]),
+        )
+        self.roots = [self.root.sign([self.root_keys])]
+        self._manifests: dict[str, trust_pb2.Signed] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._changed = asyncio.Condition()
+        self._connections: dict[str, int] = defaultdict(int)
+        self._server: grpc.aio.Server | None = None
+
+    # ---- what a test tells it ----
+
+    def publish(self, version: TaskVersion) -> TaskVersion:
+        """Take a version in."""
+        self._blobs |= version.blobs
+        self._manifests[version.key] = sign_message(version.manifest, [version.author or self.author])
+        return version
+
+    async def want(self, device: str, versions: Mapping[str, str], release: str = "r1") -> None:
+        """Set what a device is to run, and tell it."""
+        state = self.devices.setdefault(device, _Device(None, ""))  # type: ignore[arg-type]
+        state.wanted = {
+            name: (version, f"tenants/{TENANT}/releases/{release}") for name, version in versions.items()
+        }
+        state.counter += 1
+        async with self._changed:
+            self._changed.notify_all()
+
+    def rotate(self, root: Root, keys: list[SigningKey]) -> None:
+        """Install the next root."""
+        self.root = root
+        self.roots.append(root.sign(keys))
+
+    def stages(self, key: str) -> list[str]:
+        """Return the stages reported for `task@version`, in order."""
+        return [
+            pull_pb2.StageReport.Stage.Name(report.stage).removeprefix("STAGE_")
+            for report in self.reports.values()
+            if f"{report.task}@{report.version}" == key
+        ]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something that the cloud knows holds."""
+        async with self._changed:
+            await self._changed.wait_for(condition)
+
+    def signed_set(self, device: str) -> trust_pb2.Signed:
+        """Sign what a device is to run."""
+        state = self.devices[device]
+        now = datetime.fromtimestamp(self.now_s(), UTC)
+        message = pull_pb2.DeviceSet(
+            tenant=TENANT,
+            device=device,
+            counter=state.counter,
+            sign_time=_timestamp(now),
+            expire_time=_timestamp(now + self.set_lifetime),
+            entries=[
+                pull_pb2.DeviceSet.Entry(
+                    task=name,
+                    version=version,
+                    manifest_digest=sha256_of(self._manifests[f"{name}@{version}"].payload),
+                    release=release,
+                )
+                for name, (version, release) in sorted(state.wanted.items())
+            ],
+        )
+        return sign_message(message, [self.deployer])
+
+    def now_s(self) -> float:
+        """Return the cloud's time."""
+        return time.time() + self.clock_ahead_s
+
+    # ---- serving ----
+
+    async def __aenter__(self) -> "FakeCloud":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self, port: int = 0) -> None:
+        """Listen; also again, on the same port, after `stop`."""
+        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self.port = server.add_insecure_port(f"127.0.0.1:{port or self.port}")
+        server.add_generic_rpc_handlers(
+            (
+                self._handlers(
+                    "isthmus.deployer.v1.EnrolmentService",
+                    [
+                        ("Enrol", self._enrol, device_pb2.EnrolRequest),
+                        ("RenewCredential", self._renew, device_pb2.RenewCredentialRequest),
+                    ],
+                ),
+                self._handlers(
+                    "isthmus.deployer.v1.PullService",
+                    [
+                        ("Plan", self._plan, pull_pb2.PlanRequest),
+                        ("Report", self._report, pull_pb2.ReportRequest),
+                    ],
+                ),
+                grpc.method_handlers_generic_handler(
+                    "isthmus.deployer.v1.BlobService",
+                    {
+                        "ReadBlob": grpc.unary_stream_rpc_method_handler(
+                            self._read_blob, self._recorder("ReadBlob", blob_pb2.ReadBlobRequest), _serialise
+                        )
+                    },
+                ),
+                grpc.method_handlers_generic_handler(
+                    "isthmus.gateway.v1.PushService",
+                    {
+                        "Watch": grpc.unary_stream_rpc_method_handler(
+                            self._watch, self._recorder("Watch", gateway_pb2.WatchRequest), _serialise
+                        )
+                    },
+                ),
+                grpc.method_handlers_generic_handler(
+                    "isthmus.tunnel.v1.TunnelService",
+                    {
+                        "Connect": grpc.stream_stream_rpc_method_handler(
+                            self._connect, self._recorder("Connect", tunnel_pb2.ConnectRequest), _serialise
+                        )
+                    },
+                ),
+            )
+        )
+        await server.start()
+        self._server = server
+
+    async def stop(self) -> None:
+        """Stop listening and cut every connection; what it knows stays."""
+        if self._server is not None:
+            await self._server.stop(None)
+            self._server = None
+
+    def _recorder(self, method: str, message: Any) -> Callable[[bytes], Any]:
+        def read(data: bytes) -> Any:
+            self.wire[method].append(data)
+            return message.FromString(data)
+
+        return read
+
+    def _handlers(self, service: str, methods: list[tuple[str, Any, Any]]) -> grpc.GenericRpcHandler:
+        return grpc.method_handlers_generic_handler(
+            service,
+            {
+                name: grpc.unary_unary_rpc_method_handler(
+                    self._unary(name, handler), self._recorder(name, message), _serialise
+                )
+                for name, handler, message in methods
+            },
+        )
+
+    def _unary(self, name: str, handler: Any) -> Any:
+        async def call(request: Any, context: Any) -> Any:
+            async with self._answering(name, context) as device:
+                return await handler(request, device)
+
+        return call
+
+    def _answering(self, method: str, context: Any) -> "_Answering":
+        return _Answering(self, method, context)
+
+    async def stage(self, name: str) -> None:
+        """Note that a call has come to a stage, and stop there if told to."""
+        self.reached[name].set()
+        if name in self.hold:
+            await self.hold[name].wait()
+
+    async def notify(self) -> None:
+        """Wake whoever waits for something that the cloud knows."""
+        async with self._changed:
+            self._changed.notify_all()
+
+    def authenticate(self, metadata: Mapping[str, str]) -> str:
+        """Return the device that calls.
+
+        Raises:
+            Unauthenticated: when credential or token don't hold.
+        """
+        scheme, _, token = metadata.get("authorization", "").partition(" ")
+        credential = metadata.get("x-isthmus-credential", "")
+        name = next((n for n, d in self.devices.items() if d.credential and d.credential == credential), "")
+        if scheme != "Device" or not name:
+            raise errors.Unauthenticated("no credential that we know", reason="NO_CREDENTIAL")
+        try:
+            claims = jwt.decode(
+                token,
+                self.devices[name].public,
+                ["EdDSA"],
+                audience="gateway",
+                options={"verify_exp": False, "verify_iat": False},
+            )
+        except jwt.InvalidTokenError as error:
+            raise errors.Unauthenticated(f"device token: {error}", reason="BAD_TOKEN") from error
+        if not claims["iat"] - 60 <= self.now_s() < claims["exp"] + 60:
+            raise errors.Unauthenticated("device token: your clock is wrong", reason="CLOCK_SKEW")
+        assert claims["sub"] == f"tenants/{TENANT}/devices/{name}"
+        assert claims["exp"] - claims["iat"] <= 300
+        return name
+
+    def differs(self, device: str, metadata: Mapping[str, str]) -> bool:
+        """Tell whether a device's wanted set differs from the profile that it sent."""
+        state = self.devices[device]
+        wanted = [f"{name}@{version}" for name, (version, _) in state.wanted.items()]
+        return profile_digest(wanted) != parse_profile_header(metadata[HEADER])
+
+    # ---- methods ----
+
+    async def _enrol(self, request: device_pb2.EnrolRequest, _: str) -> device_pb2.EnrolResponse:
+        if request.token != TOKEN:
+            raise errors.Unauthenticated("token: unknown or expired", reason="BAD_TOKEN")
+        public = Ed25519PublicKey.from_public_bytes(request.public_key)
+        known = self.devices.get(request.device_id)
+        if known is not None and known.public is not None and known.public != public:
+            raise errors.AlreadyExists(f"{request.device_id} has another key", reason="KEY_MISMATCH")
+        signed = b"\0".join(
+            (b"isthmus-enrol-v1", request.token.encode(), request.device_id.encode(), request.public_key)
+        )
+        public.verify(request.proof, signed)
+        state = self.devices.setdefault(request.device_id, _Device(public, ""))
+        state.public = public
+        state.credential = f"credential-{len(self.wire['Enrol'])}-{hashlib.sha256(request.proof).hexdigest()}"
+        return device_pb2.EnrolResponse(
+            device=f"tenants/{TENANT}/devices/{request.device_id}",
+            credential=state.credential,
+            expire_time=self._expire_time(),
+            root=self.roots[-1],
+        )
+
+    async def _renew(
+        self, _: device_pb2.RenewCredentialRequest, device: str
+    ) -> device_pb2.RenewCredentialResponse:
+        state = self.devices[device]
+        state.credential = f"credential-{len(self.wire['RenewCredential'])}"
+        return device_pb2.RenewCredentialResponse(
+            credential=state.credential, expire_time=self._expire_time()
+        )
+
+    def _expire_time(self) -> Timestamp:
+        return _timestamp(datetime.fromtimestamp(self.now_s() + self.credential_s, UTC))
+
+    async def _plan(self, request: pull_pb2.PlanRequest, device: str) -> pull_pb2.PlanResponse:
+        state = self.devices[device]
+        state.reported = list(request.profile)
+        wanted = {f"{name}@{version}" for name, (version, _) in state.wanted.items()}
+        return self.plan(
+            pull_pb2.PlanResponse(
+                device_set=self.signed_set(device),
+                manifests=[self._manifests[key] for key in sorted(wanted - set(request.profile))],
+                remove=sorted(set(request.profile) - wanted),
+                roots=self.roots[request.root_version :],
+            )
+        )
+
+    async def _report(self, request: pull_pb2.ReportRequest, device: str) -> pull_pb2.ReportResponse:
+        state = self.devices[device]
+        state.reported = list(request.profile)
+        for report in request.reports:
+            self.reports.setdefault(report.report_id, report)
+            wanted = state.wanted.get(report.task)
+            failed = report.stage == pull_pb2.StageReport.STAGE_FAILED
+            if failed and wanted == (report.version, report.release):
+                del state.wanted[report.task]  # as the deployer does, down to nothing
+                back = next((k for k in request.profile if k.startswith(f"{report.task}@")), None)
+                if back is not None:
+                    state.wanted[report.task] = (back.partition("@")[2], report.release)
+                state.counter += 1
+        return pull_pb2.ReportResponse()
+
+    async def _read_blob(self, request: blob_pb2.ReadBlobRequest, context: Any) -> AsyncIterator[Any]:
+        async with self._answering("ReadBlob", context):
+            data = self._blobs.get(request.digest)
+            if data is None:
+                raise errors.NotFound(f"{request.digest}: not found", reason="BLOB_NOT_FOUND")
+            data = self.blob(request.digest, data)
+            self.offsets.append(request.offset_bytes)
+            for at in range(request.offset_bytes, len(data), _CHUNK):
+                yield blob_pb2.ReadBlobResponse(data=data[at : at + _CHUNK], size_bytes=len(data))
+                await self.stage("chunk")
+
+    async def _watch(self, request: gateway_pb2.WatchRequest, context: Any) -> AsyncIterator[Any]:
+        async with self._answering("Watch", context) as device:
+            told = -1
+            while True:
+                state = self.devices[device]
+                wanted = [f"{name}@{version}" for name, (version, _) in state.wanted.items()]
+                if state.counter != told and profile_digest(wanted) != request.profile_digest:
+                    told = state.counter
+                    yield gateway_pb2.WatchResponse()
+                async with self._changed:
+                    await self._changed.wait()
+
+    async def _connect(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        async with self._answering("Connect", context) as device:
+            self._connections[device] += 1
+            mine = self._connections[device]
+            async for request in requests:
+                if self._connections[device] != mine:
+                    raise errors.Conflict("a newer connection took over", reason="FENCED")
+                if request.HasField("hello"):
+                    for stream in request.hello.streams:
+                        yield self._ack(device, stream.stream, stream.epoch)
+                    continue
+                frame = request.frame
+                key = (device, frame.stream)
+                mark = self._mark(key, frame.epoch)
+                if frame.sequence == mark + 1:
+                    self.frames[key][frame.sequence] = frame
+                await self.notify()
+                await self.stage("ack")
+                yield self._ack(device, frame.stream, frame.epoch)
+
+    def fence(self, device: str) -> None:
+        """Act as if another agent had connected as this device."""
+        self._connections[device] += 1
+
+    def _mark(self, key: tuple[str, str], epoch: bytes) -> int:
+        return max((s for s, frame in self.frames[key].items() if frame.epoch == epoch), default=0)
+
+    def _ack(self, device: str, stream: str, epoch: bytes) -> tunnel_pb2.ConnectResponse:
+        sequence = self._mark((device, stream), epoch)
+        return tunnel_pb2.ConnectResponse(ack=tunnel_pb2.Ack(stream=stream, epoch=epoch, sequence=sequence))
+
+
+class _Answering:
+    """Around a method: who calls, what to fail with, time and hint on every answer."""
+
+    def __init__(self, cloud: FakeCloud, method: str, context: Any) -> None:
+        self._cloud = cloud
+        self._method = method
+        self._context = context
+        self._metadata = {key: value for key, value in context.invocation_metadata() or ()}
+        self._device = ""
+
+    async def __aenter__(self) -> str:
+        try:
+            self._cloud.calls[self._method] += 1
+            if self._method != "Enrol":
+                self._device = self._cloud.authenticate(self._metadata)
+            await self._cloud.stage(self._method)
+            if self._cloud.fail[self._method]:
+                raise self._cloud.fail[self._method].pop(0)
+        except errors.Error as error:
+            await self._abort(error)
+        return self._device
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if isinstance(error, errors.Error):
+            await self._abort(error)
+        elif error is None:
+            self._context.set_trailing_metadata(self._trailers())
+        await self._cloud.notify()
+
+    async def _abort(self, error: errors.Error) -> None:
+        trailers = (*self._trailers(), (DETAILS_TRAILER, details_of(error, "test")))
+        await self._context.abort(code_of(error), error.message, trailers)
+
+    def _trailers(self) -> tuple[tuple[str, str], ...]:
+        trailers = [("x-isthmus-time", f"{self._cloud.now_s():.3f}")]
+        if self._device and self._cloud.differs(self._device, self._metadata):
+            trailers.append(("x-isthmus-update", "1"))
+        return tuple(trailers)
+
+
+def _serialise(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _timestamp(moment: datetime) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromDatetime(moment)
+    return stamp
