@@ -55,8 +55,8 @@ class Log(Protocol):
     * Exactly once. A frame is stored once for its key, however often and through however many overlapping
       appends it comes; a stream's stored sequences are 1, 2, 3, … without a gap.
     * All or nothing seen. A failed append leaves nothing for readers, and its sequences are free to be
-      appended again. (After a crash, a frame whose append hadn't returned may be there: appending it again
-      says DUPLICATE.)
+      appended again. (When the log is opened anew, a frame whose append failed or hadn't returned may be
+      there, whole: appending it again says DUPLICATE.)
     * Order. One device lives in one partition; there, its frames have the order of their appends.
     * Marks outlive frames. `trim` removes old records, never marks (but see `domain.marks.STREAMS_KEPT`).
     * Damage is told. A record that can't be read back whole is never skipped silently: `read` raises.
