@@ -1,0 +1,443 @@
+"""For tests: a deployer in this process, and clients of it, be it here or in a process of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from google.protobuf.duration_pb2 import Duration
+from prometheus_client import CollectorRegistry
+
+from isthmus.deployer.v1 import (
+    audit_pb2,
+    audit_pb2_grpc,
+    blob_pb2,
+    blob_pb2_grpc,
+    device_pb2,
+    device_pb2_grpc,
+    manifest_pb2,
+    pull_pb2,
+    pull_pb2_grpc,
+    push_index_pb2,
+    push_index_pb2_grpc,
+    release_pb2,
+    release_pb2_grpc,
+    task_pb2,
+    task_pb2_grpc,
+    trust_service_pb2,
+    trust_service_pb2_grpc,
+)
+from isthmus.trust.v1 import trust_pb2
+from libs.common.client import Channel
+from libs.common.clock import Clock, SystemClock
+from libs.common.identity import GATEWAY, Identity
+from libs.common.names import DeviceName
+from libs.common.rand import Randomness, SystemRandomness
+from libs.common.sql import open_database
+from libs.common.testing import ServerChannel, running_server
+from libs.task.testing import SCRIPT, blob_ref, make_manifest
+from libs.trust.keys import SigningKey, public_from_raw
+from libs.trust.signing import RoleKeys
+from libs.trust.state import DeviceSet, TrustedState
+from libs.trust.testing import Authority, fake_key
+from services.deployer.access import ACCESS
+from services.deployer.app import MIGRATIONS, NAME, Deployer, build
+from services.deployer.blob_files import BlobFiles
+from services.deployer.config import DeployerConfig
+from services.deployer.domain.blobs import Files
+from services.deployer.domain.fleet import PROOF_DOMAIN
+from services.deployer.metrics import Metrics
+from services.deployer.notary import KeyNotary
+from services.deployer.store import Store
+from services.deployer.stores.sql import SqlStore
+
+IDENTITY_KEY = Ed25519PrivateKey.from_private_bytes(b"deployer's identity, known to all"[:32])
+GATEWAY_SERVICE = Identity("", GATEWAY, "service", frozenset(), GATEWAY)
+Stage = pull_pb2.StageReport.Stage
+DONE = (
+    Stage.STAGE_DOWNLOADED,
+    Stage.STAGE_VERIFIED,
+    Stage.STAGE_STAGED,
+    Stage.STAGE_ACTIVATED,
+    Stage.STAGE_CONFIRMED,
+)
+ActingAs = Callable[[Identity | None], Channel]
+
+
+def user(tenant: str = "acme", *scopes: str) -> Identity:
+    """Return a user of a tenant, who may do everything unless told otherwise."""
+    return Identity(tenant, f"tenants/{tenant}/keys/test", "user", frozenset(scopes or ("*",)), GATEWAY)
+
+
+async def sql_store(folder: Path) -> SqlStore:
+    """Return a new store in a SQLite file, migrated as it would be at the start."""
+    return SqlStore(await open_database(f"sqlite:///{folder}/deployer.db", script_location=MIGRATIONS))
+
+
+def make_notary(randomness: Randomness | None = None, *keys: SigningKey) -> KeyNotary:
+    """Return a notary whose keys everybody knows."""
+    return KeyNotary(
+        keys or (fake_key("deployer"),),
+        IDENTITY_KEY,
+        randomness or SystemRandomness(),
+        credential_ttl=timedelta(days=30),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A deployer that serves."""
+
+    deployer: Deployer
+    channel: ServerChannel
+    metrics: CollectorRegistry
+
+    def client(self, tenant: str = "acme", *scopes: str) -> "Client":
+        """Return a client that calls as a user of a tenant."""
+        return Client(self.channel.acting_as, tenant, user(tenant, *scopes))
+
+
+@asynccontextmanager
+async def running_deployer(
+    folder: Path,
+    *,
+    store: Store | None = None,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    notary: KeyNotary | None = None,
+    randomness: Randomness | None = None,
+    config: DeployerConfig | None = None,
+) -> AsyncIterator[Running]:
+    """Serve a deployer out of `folder` on a free port, loops and all."""
+    clock, randomness = clock or SystemClock(), randomness or SystemRandomness()
+    config = config or DeployerConfig(port=0, metrics_port=-1, identity_trust_dir=folder)
+    store = store or await sql_store(folder)
+    registry = CollectorRegistry()
+    deployer = build(
+        config,
+        store,
+        files or BlobFiles(folder),
+        notary or make_notary(randomness),
+        Metrics(registry),
+        clock,
+        randomness,
+    )
+    try:
+        async with (
+            running_server(
+                *deployer.services, access=ACCESS, audience=NAME, clock=clock, config=config
+            ) as channel,
+            deployer.running(),
+        ):
+            yield Running(deployer, channel, registry)
+    finally:
+        await store.close()
+
+
+class Client:
+    """What a tenant's people and programs do, in few words."""
+
+    def __init__(self, acting_as: ActingAs, tenant: str, identity: Identity | None = None) -> None:
+        """Call as `identity`; a user who may do everything unless told otherwise."""
+        self.acting_as = acting_as
+        self.tenant = tenant
+        self.parent = f"tenants/{tenant}"
+        self.authority = Authority(tenant)
+        channel = acting_as(identity or user(tenant))
+        self.tasks = task_pb2_grpc.TaskServiceStub(channel)
+        self.blobs = blob_pb2_grpc.BlobServiceStub(channel)
+        self.trust = trust_service_pb2_grpc.TrustServiceStub(channel)
+        self.devices = device_pb2_grpc.DeviceServiceStub(channel)
+        self.releases = release_pb2_grpc.ReleaseServiceStub(channel)
+        self.audit = audit_pb2_grpc.AuditServiceStub(channel)
+
+    async def install_root(self, now: datetime | None = None) -> None:
+        """Install the first root, made of the deployer's own keys and well-known others."""
+        keys = await self.trust.GetDeployerKeys(trust_service_pb2.GetDeployerKeysRequest())
+        self.authority = Authority(self.tenant, now or datetime.now(UTC) - timedelta(days=1))
+        root = replace(
+            self.authority.root, deployer=RoleKeys.of(public_from_raw(key.public_key) for key in keys.keys)
+        )
+        await self.trust.InstallRoot(
+            trust_service_pb2.InstallRootRequest(parent=self.parent, root=root.sign(self.authority.root_keys))
+        )
+
+    async def upload(self, content: bytes) -> manifest_pb2.BlobRef:
+        """Upload a file as a client should: begin, write from the answered offset, commit."""
+        ref = blob_ref(content)
+        begun = await self.blobs.BeginBlob(blob_pb2.BeginBlobRequest(blob=ref))
+        if begun.committed:
+            return ref
+        offset = begun.offset_bytes
+        while offset < len(content):
+            data = content[offset : offset + 256 * 1024]
+            written = await self.blobs.WriteBlob(
+                blob_pb2.WriteBlobRequest(upload_id=begun.upload_id, offset_bytes=offset, data=data)
+            )
+            offset = written.offset_bytes
+        await self.blobs.CommitBlob(blob_pb2.CommitBlobRequest(upload_id=begun.upload_id))
+        return ref
+
+    async def read(self, digest: str, offset: int = 0, length: int = 0) -> bytes:
+        """Read a blob."""
+        request = blob_pb2.ReadBlobRequest(digest=digest, offset_bytes=offset, length_bytes=length)
+        return b"".join([chunk.data async for chunk in self.blobs.ReadBlob(request)])
+
+    async def create_task(self, task: str = "genres") -> None:
+        """Make a task."""
+        await self.tasks.CreateTask(task_pb2.CreateTaskRequest(parent=self.parent, task_id=task))
+
+    async def publish(
+        self, task: str = "genres", version: str = "1.0.0", **change: object
+    ) -> task_pb2.Version:
+        """Upload the script of a small task and publish a version of it; `change` sets manifest fields."""
+        await self.upload(SCRIPT)
+        manifest = make_manifest(task, version)
+        for name, value in change.items():
+            if isinstance(value, str):
+                setattr(manifest, name, value)
+            else:
+                getattr(manifest, name).MergeFrom(value)
+        return await self.publish_manifest(manifest)
+
+    async def publish_manifest(
+        self, manifest: manifest_pb2.TaskManifest, *, validate_only: bool = False
+    ) -> task_pb2.Version:
+        """Publish a manifest whose files are there."""
+        answer = await self.tasks.PublishVersion(
+            task_pb2.PublishVersionRequest(
+                parent=f"{self.parent}/tasks/{manifest.task}",
+                manifest=self.authority.manifest(manifest),
+                validate_only=validate_only,
+            )
+        )
+        return answer.version
+
+    async def release(
+        self,
+        version: str = "1.0.0",
+        *,
+        task: str = "genres",
+        release_id: str = "",
+        steps: Sequence[float] = (),
+        policy: str = "",
+        soak_s: int = 0,
+        timeout_s: int = 0,
+        validate_only: bool = False,
+        **gate: float,
+    ) -> release_pb2.Release:
+        """Start a release."""
+        message = release_pb2.Gate(
+            soak_time=Duration(seconds=soak_s), step_timeout=Duration(seconds=timeout_s)
+        )
+        for name, value in gate.items():
+            setattr(message, name, int(value) if name == "min_report_count" else value)
+        answer = await self.releases.CreateRelease(
+            release_pb2.CreateReleaseRequest(
+                parent=self.parent,
+                release_id=release_id,
+                version=f"{self.parent}/tasks/{task}/versions/{version}",
+                policy_json=policy,
+                steps_percent=steps,
+                gate=message,
+                validate_only=validate_only,
+            )
+        )
+        return answer.release
+
+    async def get_release(self, name: str) -> release_pb2.Release:
+        """Read a release."""
+        return (await self.releases.GetRelease(release_pb2.GetReleaseRequest(name=name))).release
+
+    async def release_when(
+        self, name: str, condition: Callable[[release_pb2.Release], bool], *, within_s: float = 30.0
+    ) -> release_pb2.Release:
+        """Watch a release until a condition holds; TimeoutError, or AssertionError when it ends first."""
+        async with asyncio.timeout(within_s):
+            call = self.releases.WatchRelease(
+                release_pb2.WatchReleaseRequest(name=name), timeout=within_s + 5
+            )
+            async for answer in call:
+                if condition(answer.release):
+                    call.cancel()
+                    return answer.release
+        raise AssertionError(f"{name} ended before: {await self.get_release(name)}")
+
+    async def token(self, use_count: int = 1000, **attributes: str) -> str:
+        """Make an enrolment token."""
+        answer = await self.devices.CreateEnrolmentToken(
+            device_pb2.CreateEnrolmentTokenRequest(
+                parent=self.parent, attributes=attributes, use_count=use_count
+            )
+        )
+        return answer.token
+
+    async def enrol(self, device_id: str, token: str = "", **attributes: str) -> "SimulatedDevice":
+        """Enrol a device and return it."""
+        device = SimulatedDevice(self.acting_as, self.tenant, device_id)
+        await device.enrol(token or await self.token(), attributes)
+        return device
+
+    async def enrol_many(self, count: int, **attributes: str) -> list["SimulatedDevice"]:
+        """Enrol devices d0, d1 and so on."""
+        token = await self.token(count)
+        return [await self.enrol(f"d{i}", token, **attributes) for i in range(count)]
+
+    async def actions(self, resource: str = "") -> list[tuple[str, str]]:
+        """Return the audit, oldest first: (actor, action)."""
+        answer = await self.audit.ListAuditEntries(
+            audit_pb2.ListAuditEntriesRequest(parent=self.parent, resource=resource, page_size=1000)
+        )
+        return [(entry.actor, entry.action) for entry in reversed(answer.entries)]
+
+
+def enrol_request(
+    token: str, device_id: str, key: SigningKey, attributes: Mapping[str, str] | None = None
+) -> device_pb2.EnrolRequest:
+    """Return a request with its proof."""
+    public = key.public.public_bytes_raw()
+    proof = key.private.sign(b"\0".join((PROOF_DOMAIN, token.encode(), device_id.encode(), public)))
+    return device_pb2.EnrolRequest(
+        token=token, device_id=device_id, public_key=public, proof=proof, attributes=attributes or {}
+    )
+
+
+@dataclass
+class SimulatedDevice:
+    """A device that believes only what verifies, and does what it is told or fails at it."""
+
+    acting_as: ActingAs
+    tenant: str
+    device_id: str
+    agent_version: str = "0.1.0"
+    python_version: str = "3.11"
+    profile: set[str] = field(default_factory=set)
+    credential: str = ""
+    root: trust_pb2.Signed | None = None
+    last_set: bytes | None = None
+    reports: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its resource name."""
+        return f"tenants/{self.tenant}/devices/{self.device_id}"
+
+    @property
+    def key(self) -> SigningKey:
+        """Its key, known to everybody."""
+        return fake_key(self.name)
+
+    @property
+    def identity(self) -> Identity:
+        """Who it is, as the gateway says."""
+        return Identity(self.tenant, self.name, "device", frozenset(), GATEWAY)
+
+    @property
+    def pull(self) -> "pull_pb2_grpc.PullServiceAsyncStub":
+        """The pull API, called as this device."""
+        return pull_pb2_grpc.PullServiceStub(self.acting_as(self.identity))
+
+    @property
+    def enrolment(self) -> "device_pb2_grpc.EnrolmentServiceAsyncStub":
+        """The enrolment API, called as this device."""
+        return device_pb2_grpc.EnrolmentServiceStub(self.acting_as(self.identity))
+
+    async def enrol(self, token: str, attributes: Mapping[str, str] | None = None) -> None:
+        """Enrol and pin the root."""
+        stub = device_pb2_grpc.EnrolmentServiceStub(self.acting_as(None))
+        answer = await stub.Enrol(enrol_request(token, self.device_id, self.key, attributes))
+        self.credential, self.root = answer.credential, answer.root
+
+    async def plan(self) -> tuple[DeviceSet, pull_pb2.PlanResponse]:
+        """Ask what to run, and verify the whole answer."""
+        assert self.root is not None
+        answer = await self.pull.Plan(
+            pull_pb2.PlanRequest(
+                profile=sorted(self.profile),
+                root_version=trust_pb2.Root.FromString(self.root.payload).version,
+                agent_version=self.agent_version,
+                python_version=self.python_version,
+            )
+        )
+        now = datetime.now(UTC)
+        state = TrustedState(self.root, DeviceName(self.tenant, self.device_id), now, self.last_set)
+        for root in answer.roots:
+            state.update_root(root)
+        accepted = state.accept_device_set(answer.device_set)
+        for manifest in answer.manifests:
+            state.accept_manifest(manifest)
+        self.root, self.last_set = state.root_signed, state.device_set_payload
+        return accepted, answer
+
+    async def report(
+        self,
+        entry: tuple[str, str, str],
+        stages: Iterable[Stage.ValueType],
+        *,
+        reason: str = "",
+        report_id: str = "",
+    ) -> None:
+        """Report stages of (task, version, release), each with a new id unless told."""
+        task, version, release = entry
+        reports = []
+        for stage in stages:
+            self.reports += 1
+            reports.append(
+                pull_pb2.StageReport(
+                    report_id=report_id or f"r{self.reports}",
+                    task=task,
+                    version=version,
+                    release=release,
+                    stage=stage,
+                    failure_reason=reason,
+                )
+            )
+        await self.pull.Report(pull_pb2.ReportRequest(reports=reports, profile=sorted(self.profile)))
+
+    async def follow(self, *, failing: Iterable[str] = ()) -> set[str]:
+        """Do what the plan says, once; versions in `failing` fail once active. Return what it runs then."""
+        wanted, _ = await self.plan()
+        bad = set(failing)
+        keys = {entry.key for entry in wanted.entries.values()}
+        for entry in wanted.entries.values():
+            if entry.key in self.profile:
+                continue
+            told = (entry.task, entry.version, entry.release)
+            if entry.key in bad:
+                await self.report(told, (*DONE[:4], Stage.STAGE_FAILED), reason="EXCEPTION")
+                keys.discard(entry.key)
+                keys |= {kept for kept in self.profile if kept.startswith(f"{entry.task}@")}
+            else:
+                before = {kept for kept in self.profile if kept.startswith(f"{entry.task}@")}
+                self.profile = (self.profile - before) | {entry.key}
+                await self.report(told, DONE)
+        self.profile = keys
+        return keys
+
+
+def index_stub(acting_as: ActingAs) -> "push_index_pb2_grpc.PushIndexServiceAsyncStub":
+    """Return the push index's source, called as the gateway."""
+    return push_index_pb2_grpc.PushIndexServiceStub(acting_as(GATEWAY_SERVICE))
+
+
+class Index:
+    """What a gateway makes of the push index's changes."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.digests: dict[str, bytes] = {}
+        self.revoked: set[str] = set()
+
+    def apply(self, batch: push_index_pb2.WatchResponse) -> None:
+        """Take a batch in."""
+        self.revision = batch.revision or self.revision
+        for change in batch.changes:
+            if change.revoked:
+                self.revoked.add(change.device)
+            if change.wanted_digest:
+                self.digests[change.device] = change.wanted_digest
+            else:
+                self.digests.pop(change.device, None)
