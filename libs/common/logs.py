@@ -10,11 +10,11 @@ from typing import TextIO
 
 from opentelemetry import trace
 
-# A net under the rule "secrets never reach a log": API keys, JWTs, and what follows "Bearer" or "Device".
+# A net under the rule "secrets never reach a log": API keys, JWTs, private keys, and what follows "Bearer".
 _SECRETS = re.compile(
     r"(isk_[A-Za-z0-9-]+_)[A-Za-z0-9_-]+"
     r"|(eyJ[A-Za-z0-9_-]+\.)[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"
-    r"|((?:[Bb]earer|Device) )[A-Za-z0-9._~+/=-]{16,}"
+    r"|([Bb]earer )[A-Za-z0-9._~+/=-]{16,}"
     r"|(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*"
 )
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}

@@ -110,10 +110,10 @@ def test_the_loopback_needs_no_tls(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", ""])
 def test_off_the_loopback_nobody_gets_in_without_a_certificate(host: str) -> None:
-    with pytest.raises(ConfigError, match="off the loopback"):
+    with pytest.raises(ConfigError, match=r"off the loopback"):
         load(Example, "ex", [f"--host={host}"], {})
     files = ["--tls-cert-file=c", "--tls-key-file=k"]
-    with pytest.raises(ConfigError, match="--tls-client-ca-file"):
+    with pytest.raises(ConfigError, match=r"--tls-client-ca-file"):
         load(Example, "ex", [f"--host={host}", *files], {})
     load(Example, "ex", [f"--host={host}", *files, "--tls-client-ca-file=ca"], {})
 
@@ -152,7 +152,7 @@ def test_a_field_of_another_type_is_the_programmers_fault() -> None:
     class Odd:
         x: dict[str, str] = field(default_factory=dict)
 
-    with pytest.raises(TypeError, match="Odd.x"):
+    with pytest.raises(TypeError, match=r"Odd\.x"):
         load(Odd, "ex", [], {})
 
 
