@@ -1,4 +1,4 @@
-"""What the processes find at their start: keys, certificates, the operator's API key; and the CLI's settings."""
+"""What the processes find at their start: keys, certificates, the operator's key; and the CLI's settings."""
 
 import json
 import subprocess

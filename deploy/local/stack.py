@@ -45,8 +45,8 @@ class Stack:
         tls: whether the gateway serves TLS, by the development authority.
         environ: the environment that services are configured from and downloads go by.
 
-    Of ``port_offset``, ``without`` and ``tls``, what is None is as the running stack was started with; where none
-    runs, they are 0, nothing and False.
+    Of ``port_offset``, ``without`` and ``tls``, what is None is as the running stack was started, or else 0,
+    nothing and False.
     """
 
     def __init__(
