@@ -161,7 +161,7 @@ def main(arguments: list[str]) -> int:
         install(level)
         contained = LEVELS[: LEVELS.index(level) + 1]
         STAMP.write_text(json.dumps({name: digest(name) for name in contained}), "utf-8")
-    run(str(PYTHON), str(ROOT / "libs" / "protos" / "build.py"))
+    run(str(PYTHON), str(ROOT / "libs" / "protos" / "build.py"), "--quiet")
     return 0
 
 

@@ -1,10 +1,10 @@
 """Generate the Python stubs and type stubs of every contract in ``protos/``.
 
-Usage: ``python libs/protos/build.py [OUT]``. OUT defaults to this file's folder, so that the namespace
-package ``isthmus`` stands beside it. Uses the protoc inside the pinned grpcio-tools; the output isn't
-committed. Type stubs are made where mypy-protobuf is installed: development has it, a machine that only runs
-the local stack doesn't. Nothing is done when the stubs are those of the protos already; new ones take the old
-ones' place whole, under a lock.
+Usage: ``python libs/protos/build.py [--quiet] [OUT]``. OUT defaults to this file's folder, so that the
+namespace package ``isthmus`` stands beside it. Uses the protoc inside the pinned grpcio-tools; the output
+isn't committed. Type stubs are made where mypy-protobuf is installed: development has it, a machine that only
+runs the local stack doesn't. Nothing is done when the stubs are those of the protos already; new ones take
+the old ones' place whole, under a lock.
 """
 
 from __future__ import annotations
@@ -92,7 +92,14 @@ def build(out: Path) -> bool:
     return True
 
 
+def main(arguments: list[str]) -> None:
+    """Build the stubs in the folder that is named, or beside this file, and say what was done."""
+    quiet = "--quiet" in arguments
+    out = next((Path(name).resolve() for name in arguments if name != "--quiet"), HERE)
+    made = build(out)
+    if made or not quiet:
+        print(f"stubs in {out}: {'generated' if made else 'up to date'}", file=sys.stderr)
+
+
 if __name__ == "__main__":
-    target = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else HERE
-    made = build(target)
-    print(f"stubs in {target}: {'generated' if made else 'up to date'}", file=sys.stderr)
+    main(sys.argv[1:])
