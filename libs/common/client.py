@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -97,6 +98,21 @@ def create_channel(
     if identity is not None:
         adders.append(identity)
     return Channel(raw, adders, default_deadline_s)
+
+
+def client_credentials(
+    ca_file: Path, cert_file: Path | None = None, key_file: Path | None = None
+) -> grpc.ChannelCredentials:
+    """Return TLS credentials that believe the authority in `ca_file`, and show a certificate where given.
+
+    Raises:
+        FileNotFoundError: when a file isn't there.
+    """
+    return grpc.ssl_channel_credentials(
+        root_certificates=ca_file.read_bytes(),
+        private_key=key_file.read_bytes() if key_file is not None else None,
+        certificate_chain=cert_file.read_bytes() if cert_file is not None else None,
+    )
 
 
 def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[str, Any]]:

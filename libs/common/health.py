@@ -7,6 +7,9 @@ services.
 from collections.abc import Iterable
 from typing import Any
 
+HEALTH = "grpc.health.v1.Health"
+REFLECTIONS = frozenset({"grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"})
+
 
 class Health:
     """`grpc.health.v1.Health`: overall under "", and for each service under its name."""
@@ -53,6 +56,6 @@ def add_reflection(server: Any, services: Iterable[str]) -> None:
         from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
     except ImportError:
         return
-    names = sorted({*services, reflection.SERVICE_NAME, "grpc.health.v1.Health"})
+    names = sorted({*services, reflection.SERVICE_NAME, HEALTH})
     servicer = reflection.aio.ReflectionServicer(names)
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)

@@ -209,7 +209,9 @@ class ErrorsLayer:
                     raise asyncio.CancelledError from raised
                 _log.exception("%s failed", method.name.full)
                 error = Internal(INTERNAL_TEXT)
-            _log.info("%s refused: %s", method.name.full, error.message, extra={"reason": error.reason})
+            # Under overload a line for each refusal would be a load of its own; the metrics count them.
+            level = logging.DEBUG if isinstance(error, Exhausted) else logging.INFO
+            _log.log(level, "%s refused: %s", method.name.full, error.message, extra={"reason": error.reason})
             trailers = (
                 *(context.trailing_metadata() or ()),
                 (DETAILS_TRAILER, details_of(error, self._domain)),

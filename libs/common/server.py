@@ -16,7 +16,7 @@ from libs.common.access import Access
 from libs.common.clock import Clock
 from libs.common.config import ServiceConfig
 from libs.common.errors import Precondition
-from libs.common.health import Health, add_reflection
+from libs.common.health import HEALTH, REFLECTIONS, Health, add_reflection
 from libs.common.identity import Authenticator
 from libs.common.interceptor import LayeredInterceptor
 from libs.common.layers import (
@@ -131,7 +131,8 @@ def create_server(
 
     Args:
         config: where to listen, limits, TLS.
-        services: what to serve.
+        services: what to serve. A `Health` or a reflection service among them takes the place of the
+            usual one.
         access: who may call what, by full method name; methods without an entry are refused.
         verifier: tells who is calling; an `IdentityVerifier` everywhere but in the gateway.
         telemetry: where calls are counted and traced.
@@ -160,10 +161,14 @@ def create_server(
     recorder = _Recorder(server)
     for service in services:
         service.add_to(recorder)  # type: ignore[arg-type]
-    health = Health([*recorder.services, *reflected])
     names = [*recorder.services, *reflected]
-    health.add_to(recorder)
-    add_reflection(recorder, names)
+    # A service may answer either itself, as the gateway does for those behind it.
+    own = next((service for service in services if isinstance(service, Health)), None)
+    health = own if own is not None else Health(names)
+    if HEALTH not in recorder.services:
+        health.add_to(recorder)
+    if not REFLECTIONS.intersection(recorder.services):
+        add_reflection(recorder, names)
     methods.extend(recorder.methods)
     if extra_handlers:
         server.add_generic_rpc_handlers(tuple(extra_handlers))

@@ -244,6 +244,11 @@ def counted(telemetry: Telemetry, method: str, code: str) -> float:
     return telemetry.registry.get_sample_value("grpc_server_handled_total", labels) or 0.0
 
 
+async def wait_for_count(telemetry: Telemetry, method: str, code: str, count: int = 1) -> None:
+    """Wait until `count` calls of the method ended with the code; a call is counted after its answer went."""
+    await eventually(lambda: counted(telemetry, method, code) == count)
+
+
 async def eventually(condition: Callable[[], bool], *, within_s: float = 30.0) -> None:
     """Wait until `condition` holds, looking every 10 ms; TimeoutError when it doesn't in time.
 

@@ -17,6 +17,7 @@ from libs.common.clock import SystemClock
 from libs.common.config import ServiceConfig
 from libs.common.echo import SERVICE, EchoService, EchoStub
 from libs.common.errors import Precondition
+from libs.common.health import Health
 from libs.common.server import create_server
 from libs.common.telemetry import Telemetry
 from libs.common.testing import AlwaysUser, AnyMethod, running_server
@@ -100,11 +101,15 @@ async def test_a_held_stream_does_not_hold_up_the_shutdown_and_is_told_to_come_b
         await call.read()
         one.process.terminate()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            while True:
-                await call.read()
+            await _until_it_ends(call)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert error_from_rpc(caught.value).reason == "SHUTTING_DOWN"
         assert await one.process.wait() == 0
+
+
+async def _until_it_ends(call: Any) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
 
 
 async def test_calls_beyond_the_grace_are_ended_and_the_rest_of_the_shutdown_still_runs() -> None:
@@ -145,6 +150,31 @@ async def test_health_answers_anybody_overall_and_by_name() -> None:
         await channel.server.health.set(SERVICE, False)
         answer = await health.Check(health_pb2.HealthCheckRequest(service=SERVICE))
         assert answer.status == NOT_SERVING
+
+
+async def test_a_service_may_answer_health_itself() -> None:
+    class Own(Health, health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(())
+            self.calls = [""]
+
+        def add_to(self, server: Any) -> None:
+            health_pb2_grpc.add_HealthServicer_to_server(self, server)
+
+        async def serving(self) -> None:
+            self.calls.append("serving")
+
+        async def not_serving(self) -> None:
+            self.calls.append("not serving")
+
+        async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
+            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.UNKNOWN)
+
+    own = Own()
+    async with running_server(own, EchoService(), identity=None) as channel:
+        answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        assert answer.status == health_pb2.HealthCheckResponse.UNKNOWN
+    assert own.calls == ["", "serving", "not serving"]
 
 
 async def test_reflection_lists_what_is_served_to_anybody() -> None:

@@ -1,5 +1,4 @@
 import asyncio
-import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -16,8 +15,7 @@ from libs.common.echo import CHAT, COUNT, ECHO, JOIN, EchoService, EchoStub
 from libs.common.errors import Error
 from libs.common.identity import Identity, current_identity
 from libs.common.status import CODES
-from libs.common.telemetry import Telemetry
-from libs.common.testing import counted, eventually, running_server
+from libs.common.testing import counted, eventually, running_server, wait_for_count
 
 
 def text(value: str) -> StringValue:
@@ -55,8 +53,8 @@ async def test_all_four_arities_answer() -> None:
         assert [(await counting.read()).value for _ in range(3)] == ["n"] * 3
         counting.cancel()
         for method in (ECHO, JOIN, CHAT):
-            assert counted(channel.telemetry, method, "OK") == 1
-        await eventually(lambda: counted(channel.telemetry, COUNT, "CANCELLED") == 1)
+            await wait_for_count(channel.telemetry, method, "OK")
+        await wait_for_count(channel.telemetry, COUNT, "CANCELLED")
         assert counted(channel.telemetry, COUNT, "OK") == 0
 
 
@@ -78,7 +76,7 @@ async def test_each_error_arrives_as_it_was_raised(kind: type[Error], method: st
             {"field": "x"},
             1.5,
         )
-        assert counted(channel.telemetry, method, CODES[kind].name) == 1
+        await wait_for_count(channel.telemetry, method, CODES[kind].name)
 
 
 @pytest.mark.parametrize("method", [ECHO, JOIN, COUNT, CHAT])
@@ -159,14 +157,10 @@ async def test_a_call_that_is_given_up_counts_as_cancelled() -> None:
             reading = asyncio.ensure_future(call.read()) if method in (COUNT, CHAT) else None
             await asyncio.wait_for(started.wait(), 30)
             call.cancel()
-            await eventually(functools.partial(_is_cancelled, channel.telemetry, method))
+            await wait_for_count(channel.telemetry, method, "CANCELLED")
             assert counted(channel.telemetry, method, "OK") == 0
             if reading is not None:
                 await asyncio.gather(reading, return_exceptions=True)
-
-
-def _is_cancelled(telemetry: Telemetry, method: str) -> bool:
-    return counted(telemetry, method, "CANCELLED") == 1
 
 
 async def test_a_handler_that_swallows_the_cancellation_counts_as_cancelled_all_the_same() -> None:
@@ -186,7 +180,7 @@ async def test_a_handler_that_swallows_the_cancellation_counts_as_cancelled_all_
         await asyncio.wait_for(started.wait(), 30)
         call.cancel()
         await waiting
-        await eventually(lambda: counted(channel.telemetry, ECHO, "CANCELLED") == 1)
+        await wait_for_count(channel.telemetry, ECHO, "CANCELLED")
         assert counted(channel.telemetry, ECHO, "OK") == 0
 
 
@@ -207,7 +201,7 @@ async def test_the_callers_deadline_ends_the_handler_and_is_counted_as_such() ->
             await EchoStub(channel).echo(text("x"), timeout=0.1)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert error_from_rpc(caught.value).reason == "DEADLINE_EXCEEDED"
-        await eventually(lambda: counted(channel.telemetry, ECHO, "DEADLINE_EXCEEDED") == 1)
+        await wait_for_count(channel.telemetry, ECHO, "DEADLINE_EXCEEDED")
 
 
 async def test_a_unary_call_without_a_deadline_gets_the_servers() -> None:
@@ -225,7 +219,7 @@ async def test_a_unary_call_without_a_deadline_gets_the_servers() -> None:
                 await echo(b"", metadata=(("x-isthmus-identity", token),))
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert "0.05 s" in str(caught.value.details())
-        assert counted(channel.telemetry, ECHO, "DEADLINE_EXCEEDED") == 1
+        await wait_for_count(channel.telemetry, ECHO, "DEADLINE_EXCEEDED")
 
 
 async def test_a_timeout_of_the_handlers_own_is_not_taken_for_the_deadline() -> None:
@@ -279,7 +273,7 @@ async def test_an_unknown_method_is_unimplemented_with_a_suggestion(method: str,
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.unary_unary("/zzz/qqq")(b"")
         assert "no such method here" in str(caught.value.details())
-        assert counted(channel.telemetry, "/unknown/unknown", "UNIMPLEMENTED") == 2
+        await wait_for_count(channel.telemetry, "/unknown/unknown", "UNIMPLEMENTED", 2)
 
 
 ALICE = Identity("acme", "tenants/acme/keys/alice", "user", frozenset({"tasks:read"}), "gateway")
