@@ -140,7 +140,8 @@ class VmConfig:
     """How the VM runs. Times in seconds, sizes in bytes."""
 
     scratch_dir: Path
-    """Where workers get their private folders (0700, removed with the worker)."""
+    """Where workers get their private folders (0700, removed with the worker). This VM's alone: what an
+    earlier one has left there is removed at the start."""
     readable: tuple[Path, ...] = ()
     """Folders that scripts may read besides the Python installation: where tasks' resources lie."""
     workers: int = min(2, os.cpu_count() or 1)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import shutil
 import signal
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -85,6 +86,7 @@ class TaskVm:
         """Start the workers. Raises Unavailable when they can't be started, and leaves nothing running."""
         if self._slots or self._closing:
             raise RuntimeError("a TaskVm starts once")
+        await asyncio.to_thread(self._remove_leftovers)
         starts = [asyncio.ensure_future(self._start_worker()) for _ in range(self._config.workers)]
         try:
             workers = await asyncio.gather(*starts)
@@ -171,6 +173,11 @@ class TaskVm:
     def worker_pids(self) -> list[int]:
         """Return the process ids of the live workers."""
         return sorted(worker.pid for worker in self._workers)
+
+    def _remove_leftovers(self) -> None:
+        """Remove the folders of workers that have died with an earlier agent."""
+        for folder in self._config.scratch_dir.glob("worker-*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     # The queue.
 
@@ -267,7 +274,7 @@ class TaskVm:
                 cause = await self._perform(worker, job)
                 if cause:
                     return cause
-        return "idle"
+        return "cancelled" if worker.killed else "idle"
 
     async def _wait_for_job(self, worker: WorkerProcess) -> _Job | None:
         """Wait for a job; None when the worker ends meanwhile."""

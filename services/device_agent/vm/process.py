@@ -76,6 +76,8 @@ class WorkerProcess:
         self.loaded: OrderedDict[str, LoadedTask] = OrderedDict()
         """The tasks loaded in it, the one unused longest first; kept by the pool."""
         self.confinement: tuple[str, ...] = ()
+        self.killed = False
+        """Whether we have killed it; it may live a little longer."""
         self._process = process
         self._socket = sock
         self._output = output
@@ -148,7 +150,14 @@ class WorkerProcess:
         finally:
             theirs.close()
             os.close(inner)
-        return cls(process, ours, output, config, folder)
+        try:
+            return cls(process, ours, output, config, folder)
+        except BaseException:
+            process.kill()
+            process.wait()
+            ours.close()
+            os.close(output)
+            raise
 
     @property
     def alive(self) -> bool:
@@ -158,7 +167,7 @@ class WorkerProcess:
     @property
     def usable(self) -> bool:
         """Whether a call may be made: it lives, and has sent nothing that would pass for the answer."""
-        if not self.alive:
+        if not self.alive or self.killed:
             return False
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -267,6 +276,7 @@ class WorkerProcess:
 
     def kill_now(self) -> None:
         """Send SIGKILL to the process and its group; doesn't wait."""
+        self.killed = True
         if self.alive:
             # Not reaped yet, so neither number can have been given to another process.
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -58,7 +58,7 @@ def test_the_agents_side_imports_nothing_heavy_either() -> None:
 
 
 async def test_the_environment_and_the_arguments_tell_nothing(
-    run, make_vm, monkeypatch: pytest.MonkeyPatch
+    make_vm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ISTHMUS_SECRET", "hunter2")
     vm = await make_vm(workers=1)
@@ -246,3 +246,11 @@ async def test_the_private_folder_is_empty_private_and_removed(vm: TaskVm, run, 
     assert outcome.value["mode"] == 0o700
     await vm.close()
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+async def test_folders_left_by_an_agent_that_was_killed_are_removed(make_vm, tmp_path: Path) -> None:
+    left = tmp_path / "scratch" / "worker-old-0"
+    left.mkdir(parents=True)
+    (left / "file").touch()
+    await make_vm(workers=1)
+    assert left not in (tmp_path / "scratch").iterdir()

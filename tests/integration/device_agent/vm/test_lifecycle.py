@@ -155,6 +155,20 @@ async def test_cancelling_a_started_run_kills_its_worker(vm: TaskVm, gate: Gate)
     assert outcome.ok
 
 
+async def test_runs_cancelled_at_any_moment_never_fail_another(make_vm) -> None:
+    vm = await make_vm(workers=2)
+    await vm.load(build_task(FINE))
+    for turns in range(100):
+        victim = asyncio.create_task(vm.execute(Execution("probe", "1")))
+        others = [asyncio.create_task(vm.execute(Execution("probe", "1"))) for _ in range(3)]
+        await asyncio.sleep(turns % 20 * 1e-4)
+        victim.cancel()
+        await asyncio.wait([victim])
+        for other in others:
+            assert (await other).ok
+    assert set(vm.stats().deaths) <= {"cancelled"}
+
+
 async def test_unloading_ends_waiting_runs_and_refuses_new_ones(vm: TaskVm, gate: Gate) -> None:
     await vm.load(build_task(GATED))
     first = asyncio.create_task(vm.execute(Execution("probe", "1")))

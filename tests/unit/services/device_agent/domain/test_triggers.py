@@ -186,6 +186,12 @@ class TestBounds:
         assert [key for _, key, _ in run(index, "abcz")] == ["b", "c"]
         assert index.stats().evicted_partials == 1
 
+    def test_a_partial_that_is_replaced_waits_anew(self) -> None:
+        index = TriggerIndex(max_live=2)
+        for letter in "abc":
+            index.insert(letter, trigger(letter, then("z")))
+        assert [key for _, key, _ in run(index, "abacz")] == ["a", "c"]
+
     def test_what_has_expired_is_evicted_without_being_counted(self) -> None:
         index = TriggerIndex(max_live=1)
         index.insert("a", trigger("a", then("z"), within="1s"))
