@@ -142,7 +142,8 @@ async def run(config: DeployerConfig) -> None:
     for folder in (config.data_dir, identity_file.parent, config.signing_key_file.parent):
         folder.mkdir(parents=True, exist_ok=True)
     identity_key = load_or_create_key(identity_file)
-    publish_key(config.identity_trust_dir, NAME, identity_key.public_key())
+    if load_trust_dir(config.identity_trust_dir).get(NAME) != identity_key.public_key():
+        publish_key(config.identity_trust_dir, NAME, identity_key.public_key())
     notary = KeyNotary(
         load_signing_keys(config.signing_key_file, config.next_signing_key_file),
         identity_key,
