@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from libs.common.errors import Error, Exhausted, Unavailable
 from libs.common.sql.engine import open_engine, parse_url, sqlite_path
@@ -70,17 +70,18 @@ class Database:
 
 
 def _known(error: DBAPIError) -> Error | None:
-    code = getattr(error.orig, "sqlite_errorname", "")
-    if code.startswith("SQLITE_FULL") or getattr(error.orig, "sqlstate", "") == "53100":
-        return Exhausted(
-            "the database's disk is full; free some space", reason="DISK_FULL", retry_after_s=30.0
-        )
-    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    # Both drivers name the fault: SQLite by its result code, PostgreSQL by its SQLSTATE.
+    code = getattr(error.orig, "sqlite_errorname", None) or ""
+    state = getattr(error.orig, "sqlstate", None) or ""
+    if code.startswith("SQLITE_FULL") or state == "53100":
+        return Exhausted("the database's disk is full", reason="DISK_FULL", retry_after_s=30.0)
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or state in ("40001", "40P01", "55P03"):
         return Unavailable("the database is busy; try again", reason="DATABASE_BUSY", retry_after_s=1.0)
-    if error.connection_invalidated:
-        return Unavailable(
-            "the database doesn't answer; try again", reason="DATABASE_AWAY", retry_after_s=1.0
-        )
+    # A connection that is refused or breaks has no SQLSTATE; 08, 57P and 53300 are the server's own words
+    # for it.
+    never_reached = isinstance(error, OperationalError) and not code and not state
+    if error.connection_invalidated or never_reached or state.startswith(("08", "57P", "53300")):
+        return Unavailable("the database doesn't answer", reason="DATABASE_AWAY", retry_after_s=1.0)
     return None
 
 
@@ -94,6 +95,7 @@ async def open_database(url: str, *, script_location: Path | str | None = None) 
     Raises:
         Invalid: when the URL can't be used.
         Precondition: when another process uses the SQLite file, or a newer one has migrated the database.
+        Unavailable: when the database has to be migrated and doesn't answer.
     """
     return await asyncio.to_thread(_open, url, script_location)
 
@@ -106,10 +108,20 @@ def _open(url: str, script_location: Path | str | None) -> Database:
         engine = open_engine(url)
         if script_location is not None:
             migrate(engine, script_location)
+    except DBAPIError as error:
+        _discard(engine, lock)
+        known = _known(error)
+        if known is None:
+            raise
+        raise known from error
     except BaseException:
-        if engine is not None:
-            engine.dispose()
-        if lock is not None:
-            lock.release()
+        _discard(engine, lock)
         raise
     return Database(engine, lock)
+
+
+def _discard(engine: Engine | None, lock: SqliteReplicaLock | None) -> None:
+    if engine is not None:
+        engine.dispose()
+    if lock is not None:
+        lock.release()
