@@ -29,7 +29,7 @@ def build_task(
     resource_root: Path | None = None,
     resources: tuple[str, ...] = (),
 ) -> LoadedTask:
-    """Build a task with one script, `post(context, value)`, or one per phase."""
+    """Build a task with one script, `post(context)`, or one per phase."""
     sources = {Phase.POST: source} if isinstance(source, str) else source
     scripts = tuple(build_script(text, phase=phase) for phase, text in sources.items())
     limits = RunLimits(wall_time_s, memory_bytes, pending_count)

@@ -23,7 +23,6 @@ def load_request(task: LoadedTask, config: VmConfig) -> bytes:
         "version": task.version,
         "scripts": [
             {
-                "phase": script.phase.value,
                 "path": script.path,
                 "entry_point": script.entry_point,
                 "digest": script.digest,

@@ -33,7 +33,7 @@ class Failed(Exception):
 class _Loaded:
     task: str
     version: str
-    entries: list[tuple[str, str, Callable[..., object]]]
+    entries: list[tuple[str, Callable[..., object]]]
     """Phase, entry point's name, function."""
     modules: dict[tuple[str, str], types.ModuleType]
     root: Path | None
@@ -65,7 +65,7 @@ class Runner:
                         "LOAD_ERROR",
                         f"{script['path']} has no function {script['entry_point']!r} at its top level",
                     )
-                task.entries.append((script["phase"], script["entry_point"], entry))
+                task.entries.append((script["entry_point"], entry))
         except BaseException:
             self.unload(key)
             raise
@@ -110,8 +110,9 @@ class Runner:
         task = self._tasks[request["key"]]
         value: object = None
         name = ""
-        for phase, name, entry in task.entries:  # noqa: B007 (the last name is used below)
-            value = entry(context, value) if phase == "post" else entry(context)
+        # The first phase takes the context; a later one takes the value before it too (docs/task-format.md).
+        for number, (name, entry) in enumerate(task.entries):  # noqa: B007 (the last name is used below)
+            value = entry(context, value) if number else entry(context)
         try:
             result = check_object(value, f"the result of {name}", self._max_bytes)
             for index, frame in enumerate(context.frames):

@@ -12,7 +12,7 @@ from services.device_agent.vm import Execution, Reason, TaskVm
 from services.device_agent.vm.model import MIB
 from services.device_agent.vm.testing import build_task, until
 
-FINE = build_task("def post(c, v): return {'fine': True}", task="fine")
+FINE = build_task("def post(c): return {'fine': True}", task="fine")
 
 
 async def check_fine(vm: TaskVm) -> None:
@@ -33,7 +33,7 @@ async def check_fine(vm: TaskVm) -> None:
     ],
 )
 async def test_a_run_without_end_is_killed(vm: TaskVm, run, body: str) -> None:
-    outcome = await run(f"def post(c, v):\n    {body}\n", wall_time_s=0.3)
+    outcome = await run(f"def post(c):\n    {body}\n", wall_time_s=0.3)
     assert outcome.reason is Reason.TIMEOUT
     assert outcome.message.startswith("ran longer than 0.3 s and was killed")
     await check_fine(vm)
@@ -47,7 +47,7 @@ async def test_a_timeout_names_the_line(make_vm, depth: int) -> None:
         def loop(n):
             while n == 0: pass
             loop(n - 1)
-        def post(c, v):
+        def post(c):
             loop({depth})
         """
     assert (await vm.load(build_task(source, wall_time_s=0.3))).ok
@@ -67,21 +67,21 @@ async def test_a_timeout_names_the_line(make_vm, depth: int) -> None:
     ],
 )
 async def test_a_process_that_ends_fails_its_run_only(vm: TaskVm, run, body: str, says: str) -> None:
-    outcome = await run(f"import os\ndef post(c, v):\n    {body}\n")
+    outcome = await run(f"import os\ndef post(c):\n    {body}\n")
     assert outcome.reason is Reason.CRASH, outcome
     assert says in outcome.message
     await check_fine(vm)
 
 
 async def test_a_crash_in_c_leaves_its_place_in_the_output(run) -> None:
-    outcome = await run("import ctypes\ndef post(c, v): ctypes.string_at(0)")
+    outcome = await run("import ctypes\ndef post(c): ctypes.string_at(0)")
     assert "Segmentation fault" in outcome.output
     assert 'File "probe@1/post.py", line 2 in post' in outcome.output
 
 
 async def test_sys_exit_is_an_exception(vm: TaskVm, run) -> None:
     pids = vm.worker_pids()
-    outcome = await run("import sys\ndef post(c, v): sys.exit(1)")
+    outcome = await run("import sys\ndef post(c): sys.exit(1)")
     assert outcome.reason is Reason.EXCEPTION
     assert "sys.exit(1) in probe@1/post.py, line 2" in outcome.message
     assert vm.worker_pids() == pids
@@ -97,7 +97,7 @@ async def test_sys_exit_is_an_exception(vm: TaskVm, run) -> None:
     ],
 )
 async def test_a_memory_hog_is_told_so_and_its_worker_lives(vm: TaskVm, run, body: str) -> None:
-    outcome = await run(f"def post(c, v):\n    {body}\n", memory_bytes=64 * MIB)
+    outcome = await run(f"def post(c):\n    {body}\n", memory_bytes=64 * MIB)
     assert outcome.reason is Reason.MEMORY, outcome
     assert "67108864 bytes of memory" in outcome.message
     assert "probe@1/post.py" in outcome.message
@@ -109,7 +109,7 @@ async def test_recursion_without_limit_ends_at_the_memory(vm: TaskVm, run) -> No
     source = """
         import sys
         def f(n): return f(n + 1)
-        def post(c, v):
+        def post(c):
             sys.setrecursionlimit(10**9)
             return f(0)
         """
@@ -120,13 +120,13 @@ async def test_recursion_without_limit_ends_at_the_memory(vm: TaskVm, run) -> No
 
 @pytest.mark.skipif(find_spec("numpy") is None, reason="numpy isn't installed")
 async def test_a_memory_hog_in_c_is_told_so(run) -> None:
-    outcome = await run("import numpy\ndef post(c, v): return {'n': float(numpy.ones(1 << 28).sum())}")
+    outcome = await run("import numpy\ndef post(c): return {'n': float(numpy.ones(1 << 28).sum())}")
     assert outcome.reason is Reason.MEMORY
     assert "Unable to allocate" in outcome.message
 
 
 async def test_memory_kept_by_one_run_is_not_taken_from_the_next(vm: TaskVm, run) -> None:
-    source = "KEPT = []\ndef post(c, v):\n    KEPT.append(bytes(40 << 20))\n    return {'kept': len(KEPT)}"
+    source = "KEPT = []\ndef post(c):\n    KEPT.append(bytes(40 << 20))\n    return {'kept': len(KEPT)}"
     task = build_task(source, memory_bytes=64 * MIB)
     assert (await vm.load(task)).ok
     for _ in range(8):  # 320 MiB in one process, were it not replaced
@@ -135,7 +135,7 @@ async def test_memory_kept_by_one_run_is_not_taken_from_the_next(vm: TaskVm, run
 
 
 async def test_endless_recursion_is_a_short_exception(run) -> None:
-    outcome = await run("def f(n): return f(n + 1)\ndef post(c, v): return f(0)")
+    outcome = await run("def f(n): return f(n + 1)\ndef post(c): return f(0)")
     assert outcome.reason is Reason.EXCEPTION
     assert "RecursionError" in outcome.message
     assert len(outcome.message) < 4200
@@ -145,7 +145,7 @@ async def test_output_of_every_kind_is_captured_and_bounded(vm: TaskVm, run) -> 
     outcome = await run(
         """
         import os, sys
-        def post(c, v):
+        def post(c):
             print("print")
             print("error", file=sys.stderr)
             os.write(1, b"raw\\n")
@@ -158,11 +158,11 @@ async def test_output_of_every_kind_is_captured_and_bounded(vm: TaskVm, run) -> 
     assert outcome.ok, outcome
     assert sorted(outcome.output.split()) == ["error", "original", "print", "raw"]
     outcome = await run(
-        "def post(c, v):\n    for _ in range(100): print('x' * 10_000)\n    return {}", version="2"
+        "def post(c):\n    for _ in range(100): print('x' * 10_000)\n    return {}", version="2"
     )
     assert outcome.ok
     assert 0 < len(outcome.output) <= 16 * 1024
-    outcome = await run("import sys\ndef post(c, v):\n    sys.stdout.close()\n    return {}", version="3")
+    outcome = await run("import sys\ndef post(c):\n    sys.stdout.close()\n    return {}", version="3")
     assert outcome.ok
     await check_fine(vm)
 
@@ -173,7 +173,7 @@ async def test_a_flood_of_output_does_not_hold_the_agent(run) -> None:
             await asyncio.sleep(0.001)
 
     flood = asyncio.create_task(
-        run("import os\ndef post(c, v):\n    while True: os.write(1, b'x' * 65536)\n", wall_time_s=1.0)
+        run("import os\ndef post(c):\n    while True: os.write(1, b'x' * 65536)\n", wall_time_s=1.0)
     )
     await beat()
     assert (await flood).reason is Reason.TIMEOUT
@@ -194,7 +194,7 @@ async def test_bytes_on_the_protocols_socket_end_the_worker_only(vm: TaskVm, run
     outcome = await run(
         f"""
         import os
-        def post(c, v):
+        def post(c):
             for fd in range(3, 64):
                 try:
                     os.write(fd, {data})
@@ -211,7 +211,7 @@ async def test_bytes_after_the_answer_are_not_taken_for_the_next_one(vm: TaskVm,
     outcome = await run(
         """
         import gc, os, sys
-        def post(c, v):
+        def post(c):
             main = sys.modules["_isthmus_worker.main"]
             write = main.write_frame
             def twice(fd, body):
@@ -229,11 +229,11 @@ async def test_bytes_after_the_answer_are_not_taken_for_the_next_one(vm: TaskVm,
 async def test_threads_and_timers_left_behind_cost_the_worker_not_the_next_run(vm: TaskVm, run) -> None:
     outcome = await run(
         "import threading\n"
-        "def post(c, v):\n    threading.Thread(target=threading.Event().wait).start()\n    return {}"
+        "def post(c):\n    threading.Thread(target=threading.Event().wait).start()\n    return {}"
     )
     assert outcome.ok
     outcome = await run(
-        "import signal\ndef post(c, v):\n    signal.setitimer(0, 0.5)\n    return {}", version="2"
+        "import signal\ndef post(c):\n    signal.setitimer(0, 0.5)\n    return {}", version="2"
     )
     assert outcome.ok
     await check_fine(vm)
@@ -242,11 +242,11 @@ async def test_threads_and_timers_left_behind_cost_the_worker_not_the_next_run(v
 
 async def test_what_a_run_does_to_its_interpreter_does_not_reach_the_next(vm: TaskVm, run) -> None:
     outcome = await run(
-        "import sys\ndef post(c, v):\n    sys.setrecursionlimit(60)\n    sys.stdout = None\n    return {}"
+        "import sys\ndef post(c):\n    sys.setrecursionlimit(60)\n    sys.stdout = None\n    return {}"
     )
     assert outcome.ok
     outcome = await run(
-        "def f(n): return n and f(n - 1)\ndef post(c, v):\n    print(f(500))\n    return {}", version="2"
+        "def f(n): return n and f(n - 1)\ndef post(c):\n    print(f(500))\n    return {}", version="2"
     )
     assert outcome.ok, outcome
     assert outcome.output == "0\n"
@@ -256,7 +256,7 @@ async def test_a_killed_worker_fails_its_run_and_not_its_siblings(make_vm, tmp_p
     vm = await make_vm(workers=2)
     source = """
         import os, time
-        def post(c, v):
+        def post(c):
             with open(c.task, "w") as file:
                 file.write(str(os.getpid()))
             while not os.path.exists("go"):
@@ -297,7 +297,7 @@ async def test_an_idle_worker_that_is_killed_is_replaced_and_no_run_fails(vm: Ta
 
 async def test_a_thousand_runs_after_fifty_crashes_leak_nothing(make_vm, tmp_path: Path) -> None:
     vm = await make_vm(workers=2)
-    assert (await vm.load(build_task("import os\ndef post(c, v): os._exit(1)"))).ok
+    assert (await vm.load(build_task("import os\ndef post(c): os._exit(1)"))).ok
     await check_fine(vm)
 
     def held() -> tuple[int, int, int]:

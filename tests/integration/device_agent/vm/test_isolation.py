@@ -22,7 +22,7 @@ async def test_the_agents_own_packages_cannot_be_imported(run) -> None:
     outcome = await run(
         """
         import importlib, sys
-        def post(c, v):
+        def post(c):
             refused = []
             for name in ("libs", "libs.common.errors", "services.device_agent", "deploy", "tests"):
                 try:
@@ -40,7 +40,7 @@ async def test_the_agents_own_packages_cannot_be_imported(run) -> None:
 
 
 async def test_a_worker_imports_nothing_heavy_by_itself(run) -> None:
-    outcome = await run("import sys\ndef post(c, v): return {'modules': sorted(sys.modules)}")
+    outcome = await run("import sys\ndef post(c): return {'modules': sorted(sys.modules)}")
     assert outcome.value is not None
     heavy = {"numpy", "grpc", "google", "asyncio", "sqlalchemy", "cryptography"}
     assert not heavy & set(outcome.value["modules"])
@@ -63,7 +63,7 @@ async def test_the_environment_and_the_arguments_tell_nothing(
     monkeypatch.setenv("ISTHMUS_SECRET", "hunter2")
     vm = await make_vm(workers=1)
     await vm.load(
-        build_task("import os, sys\ndef post(c, v): return {'env': dict(os.environ), 'argv': sys.argv}")
+        build_task("import os, sys\ndef post(c): return {'env': dict(os.environ), 'argv': sys.argv}")
     )
     outcome = await vm.execute(Execution("probe", "1"))
     assert outcome.value is not None
@@ -88,7 +88,7 @@ async def test_the_environment_and_the_arguments_tell_nothing(
 )
 async def test_processes_sockets_and_signals_are_refused(vm: TaskVm, run, body: str) -> None:
     need(vm, "seccomp")
-    outcome = await run(f"import os, resource, socket, subprocess\ndef post(c, v): return {{'got': {body}}}")
+    outcome = await run(f"import os, resource, socket, subprocess\ndef post(c): return {{'got': {body}}}")
     assert outcome.reason is Reason.EXCEPTION, outcome
     assert "PermissionError" in outcome.message
 
@@ -97,7 +97,7 @@ async def test_threads_and_event_loops_work(run) -> None:
     outcome = await run(
         """
         import asyncio, threading
-        def post(c, v):
+        def post(c):
             found = []
             thread = threading.Thread(target=found.append, args=(1,))
             thread.start()
@@ -125,7 +125,7 @@ async def test_files_outside_are_out_of_reach_and_resources_are_not(make_vm, tmp
                 return "allowed"
             except OSError as error:
                 return type(error).__name__
-        def post(c, v):
+        def post(c):
             with tempfile.TemporaryFile() as file:
                 file.write(b"scratch")
             return {{
@@ -154,7 +154,7 @@ async def test_files_outside_are_out_of_reach_and_resources_are_not(make_vm, tmp
 
 async def test_a_file_beyond_the_limit_is_refused(make_vm) -> None:
     vm = await make_vm(workers=1, max_file_bytes=1 << 20)
-    await vm.load(build_task("def post(c, v): open('big', 'wb').write(bytes(2 << 20))"))
+    await vm.load(build_task("def post(c): open('big', 'wb').write(bytes(2 << 20))"))
     outcome = await vm.execute(Execution("probe", "1"))
     assert outcome.reason is Reason.EXCEPTION
     assert "File too large" in outcome.message
@@ -166,7 +166,7 @@ async def test_without_confinement_children_die_with_their_run(make_vm, tmp_path
     assert "seccomp" not in vm.stats().confinement
     source = """
         import os
-        def post(c, v):
+        def post(c):
             for n in range(4):
                 if os.fork() == 0:
                     open(f"child-{os.getpid()}", "w").close()
@@ -180,13 +180,13 @@ async def test_without_confinement_children_die_with_their_run(make_vm, tmp_path
     pids = [int(p.name.partition("-")[2]) for p in scratch.glob("worker-*/child-*")]
     run.cancel()
     await until(lambda: not any(_runs(pid) for pid in pids), "the children are gone")
-    await vm.load(build_task("def post(c, v): return {}", task="fine"))
+    await vm.load(build_task("def post(c): return {}", task="fine"))
     assert (await vm.execute(Execution("fine", "1"))).ok
 
 
 async def test_a_forked_child_does_not_speak_for_its_parent(make_vm) -> None:
     vm = await make_vm(workers=1, confine=False)
-    await vm.load(build_task("import os\ndef post(c, v): return {'child': os.fork() == 0}"))
+    await vm.load(build_task("import os\ndef post(c): return {'child': os.fork() == 0}"))
     for _ in range(5):
         assert (await vm.execute(Execution("probe", "1"))).value == {"child": False}
 
@@ -202,7 +202,7 @@ async def main():
     config = VmConfig(scratch_dir=pathlib.Path(sys.argv[1]), workers=2)
     vm = TaskVm(config, clock=SystemClock(), randomness=SystemRandomness())
     await vm.start()
-    await vm.load(build_task("def post(c, v):\\n    while True: pass"))
+    await vm.load(build_task("def post(c):\\n    while True: pass"))
     run = asyncio.create_task(vm.execute(Execution("probe", "1")))
     while vm.stats().running == 0:
         await asyncio.sleep(0.01)
@@ -236,7 +236,7 @@ def _runs(pid: int) -> bool:
 
 async def test_the_private_folder_is_empty_private_and_removed(vm: TaskVm, run, tmp_path: Path) -> None:
     outcome = await run(
-        "import os\ndef post(c, v):\n    files = os.listdir('.')\n    open('left', 'w').close()\n"
+        "import os\ndef post(c):\n    files = os.listdir('.')\n    open('left', 'w').close()\n"
         "    return {'cwd': os.getcwd(), 'files': files, 'mode': os.stat('.').st_mode & 0o777}"
     )
     assert outcome.value is not None

@@ -14,10 +14,10 @@ from libs.common.rand import SystemRandomness
 from services.device_agent.vm import Execution, Outcome, Reason, TaskVm, VmConfig
 from services.device_agent.vm.testing import build_task, until
 
-FINE = "def post(c, v): return {'pid': __import__('os').getpid()}"
+FINE = "def post(c): return {'pid': __import__('os').getpid()}"
 GATED = """
     import os, time
-    def post(c, v):
+    def post(c):
         open(f"started-{c.task}", "w").close()
         while not os.path.exists("go"):
             time.sleep(0.005)
@@ -186,7 +186,7 @@ async def test_unloading_ends_waiting_runs_and_refuses_new_ones(vm: TaskVm, gate
 
 
 async def test_a_worker_lets_go_of_what_was_unloaded(vm: TaskVm) -> None:
-    source = "import sys\ndef post(c, v): return {'n': sum(name.startswith('task:') for name in sys.modules)}"
+    source = "import sys\ndef post(c): return {'n': sum(name.startswith('task:') for name in sys.modules)}"
     for n in range(3):
         await vm.load(build_task(source, task=f"t{n}"))
     assert (await vm.execute(Execution("t0", "1"))).value == {"n": 3}

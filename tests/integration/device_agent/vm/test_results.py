@@ -63,7 +63,7 @@ async def test_an_exception_shows_the_scripts_own_lines_only(run) -> None:
         def helper(text):
             return json.loads(text)
 
-        def post(context, value):
+        def post(context):
             try:
                 helper("{")
             except ValueError as error:
@@ -83,7 +83,7 @@ async def test_an_exception_shows_the_scripts_own_lines_only(run) -> None:
 async def test_a_failed_run_sends_nothing_and_keeps_its_log(run) -> None:
     outcome = await run(
         """
-        def post(c, v):
+        def post(c):
             c.send("s", {"a": 1})
             c.log("before")
             print("out")
@@ -128,7 +128,7 @@ async def test_what_is_no_small_json_object_is_refused(run, expression: str, say
 
         async def coroutine(): pass
 
-        def post(c, v): return {expression}
+        def post(c): return {expression}
         """
     )
     assert outcome.reason is Reason.BAD_RESULT, outcome
@@ -139,16 +139,16 @@ async def test_what_is_no_small_json_object_is_refused(run, expression: str, say
 async def test_numpy_works_in_a_script_and_its_scalars_are_named_when_returned(run) -> None:
     outcome = await run(
         "import numpy as np\n"
-        "def post(c, v): return {'sum': float((np.ones((64, 64)) @ np.ones((64, 64))).sum())}"
+        "def post(c): return {'sum': float((np.ones((64, 64)) @ np.ones((64, 64))).sum())}"
     )
     assert outcome.value == {"sum": 64.0**3}
-    outcome = await run("import numpy\ndef post(c, v): return {'n': numpy.int64(1)}", version="2")
+    outcome = await run("import numpy\ndef post(c): return {'n': numpy.int64(1)}", version="2")
     assert outcome.reason is Reason.BAD_RESULT
     assert "numpy.int64" in outcome.message
 
 
 async def test_features_that_are_no_json_are_the_callers_fault(vm: TaskVm) -> None:
-    await vm.load(build_task("def post(c, v): return {}"))
+    await vm.load(build_task("def post(c): return {}"))
     with pytest.raises(Invalid, match="no JSON"):
         await vm.execute(Execution("probe", "1", features={"x": float("inf")}))
     with pytest.raises(Invalid, match="more than"):
@@ -165,7 +165,7 @@ class TestLoading:
         assert "not sha256:0000" in outcome.message
 
     async def test_a_syntax_error_shows_the_line(self, vm: TaskVm) -> None:
-        outcome = await vm.load(build_task("def post(c, v):\n    return {\n"))
+        outcome = await vm.load(build_task("def post(c):\n    return {\n"))
         assert outcome.reason is Reason.LOAD_ERROR
         assert 'File "probe@1/post.py", line 2' in outcome.message
         assert "return {" in outcome.message
@@ -175,8 +175,8 @@ class TestLoading:
         [
             ("def other(c, v): pass", "no function 'post'"),
             ("post = 3", "no function 'post'"),
-            ("import no_such_module\ndef post(c, v): pass", "No module named 'no_such_module'"),
-            ("1 / 0\ndef post(c, v): pass", 'probe@1/post.py", line 1, in <module>'),
+            ("import no_such_module\ndef post(c): pass", "No module named 'no_such_module'"),
+            ("1 / 0\ndef post(c): pass", 'probe@1/post.py", line 1, in <module>'),
             ("import sys\nsys.exit(2)", "sys.exit(2) in probe@1/post.py, line 2"),
             ("\0", "null bytes"),
             ("(" * 500, "probe@1/post.py"),
@@ -200,29 +200,29 @@ class TestLoading:
     async def test_loading_again_replaces_the_code(self, make_vm) -> None:
         vm = await make_vm(workers=2)
         for answer in (1, 2):
-            assert (await vm.load(build_task(f"def post(c, v): return {{'answer': {answer}}}"))).ok
+            assert (await vm.load(build_task(f"def post(c): return {{'answer': {answer}}}"))).ok
             for _ in range(4):
                 assert (await vm.execute(Execution("probe", "1"))).value == {"answer": answer}
 
     async def test_the_same_task_may_be_loaded_again(self, vm: TaskVm) -> None:
-        task = build_task("def post(c, v): return {'n': 1}")
+        task = build_task("def post(c): return {'n': 1}")
         for _ in range(2):
             assert (await vm.load(task)).ok
             assert (await vm.execute(Execution("probe", "1"))).value == {"n": 1}
 
     async def test_versions_live_side_by_side(self, vm: TaskVm) -> None:
         for version in "12":
-            await vm.load(build_task(f"def post(c, v): return {{'v': {version}}}", version=version))
+            await vm.load(build_task(f"def post(c): return {{'v': {version}}}", version=version))
         for version in "121":
             assert (await vm.execute(Execution("probe", version))).value == {"v": int(version)}
 
     async def test_more_tasks_than_a_worker_keeps_still_run(self, make_vm) -> None:
         vm = await make_vm(workers=1, max_tasks_per_worker=2)
         for n in range(5):
-            await vm.load(build_task(f"def post(c, v): return {{'n': {n}}}", task=f"t{n}"))
+            await vm.load(build_task(f"def post(c): return {{'n': {n}}}", task=f"t{n}"))
         for n in (0, 1, 2, 3, 4, 0):
             assert (await vm.execute(Execution(f"t{n}", "1"))).value == {"n": n}
 
     async def test_limits_beyond_the_vms_are_refused(self, vm: TaskVm) -> None:
         with pytest.raises(Invalid, match="memory must be"):
-            await vm.load(build_task("def post(c, v): return {}", memory_bytes=1 << 50))
+            await vm.load(build_task("def post(c): return {}", memory_bytes=1 << 50))

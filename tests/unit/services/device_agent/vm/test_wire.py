@@ -21,7 +21,7 @@ from services.device_agent.vm.wire import (
 )
 
 CONFIG = VmConfig(scratch_dir=Path("/nowhere"), max_request_bytes=1000)
-TASK = build_task("def post(c, v): return {}")
+TASK = build_task("def post(c): return {}")
 
 
 def test_a_run_carries_events_and_features() -> None:
@@ -51,7 +51,7 @@ def test_too_large_is_refused() -> None:
 
 def test_the_other_requests() -> None:
     request = json.loads(load_request(TASK, CONFIG))
-    assert [script["phase"] for script in request["scripts"]] == ["post"]
+    assert [script["path"] for script in request["scripts"]] == ["post.py"]
     assert request["scripts"][0]["digest"] == TASK.scripts[0].digest
     assert json.loads(unload_request("probe@1")) == {"op": "unload", "key": "probe@1"}
 
