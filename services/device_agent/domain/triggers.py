@@ -32,7 +32,6 @@ reaches the place where it was inserted, since a trigger sees only the events af
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -64,6 +63,7 @@ class TriggerStats:
     nodes: int
     users: int
     partials: int
+    """Counted at each step where they wait: at a strict and a relaxed one, twice."""
     evicted_partials: int
     evicted_users: int
 
@@ -141,7 +141,7 @@ class TriggerIndex:
 
     def stats(self) -> TriggerStats:
         """Return the sizes and the eviction counters."""
-        partials = sum(len({id(p) for _, p in _live(user)}) for user in self._users.values())
+        partials = sum(_live(user) for user in self._users.values())
         return TriggerStats(
             keys=len(self._entries),
             nodes=self._nodes,
@@ -211,12 +211,13 @@ class TriggerIndex:
                 self._advance_strict(user, event, symbols, arrivals)
             if user.waiting:
                 self._advance_relaxed(user, event, symbols, arrivals)
-        events, ordinal = (event,), self._ordinal
+        shared = _Partial((event,), self._ordinal)
         for symbol in symbols:
             for node in self._roots.get(symbol, ()):
                 where = node.where
                 if where is None or where.matches(event.fields):
-                    arrivals.append((node, _Partial(events, ordinal)))
+                    # Only relaxed steps leave marks in a partial; without them one does for all roots.
+                    arrivals.append((node, _Partial(shared.events, shared.start) if node.relaxed else shared))
         return self._arrive(user, event, arrivals)
 
     def _advance_strict(
@@ -302,7 +303,7 @@ class TriggerIndex:
         if len(self._users) > self._max_users:
             _, evicted = self._users.popitem(last=False)
             self._evicted_users += 1
-            self._evicted_partials += len({id(partial) for _, partial in _live(evicted)})
+            self._evicted_partials += _live(evicted)
 
     def _node(self, step: Step, within_s: float, parent: _Node | None) -> _Node:
         node = _Node(step, step.where, within_s, parent, self._ordinal)
@@ -394,6 +395,5 @@ def _drop(lists: dict[Symbol, list[_Node]], symbol: Symbol, node: _Node) -> None
         del lists[symbol]
 
 
-def _live(user: _User) -> Iterator[tuple[_Node, _Partial]]:
-    yield from user.fresh
-    yield from user.waiting.items()
+def _live(user: _User) -> int:
+    return len(user.fresh) + len(user.waiting)
