@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import ipaddress
 import json
+import ssl
 from importlib import resources
 from pathlib import Path
 
@@ -178,8 +179,6 @@ async def test_tls_on_both_ports(tmp_path):
             keys = gateway_pb2_grpc.KeyServiceStub(channel)
             listed = await keys.ListKeys(gateway_pb2.ListKeysRequest(parent="tenants/default"), metadata=ME)
             assert [key.name for key in listed.keys] == [KEY.name]
-        import ssl
-
         context = ssl.create_default_context(cafile=str(cert_file))
         url = f"https://127.0.0.1:{made.http_port}/healthz"
         async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as response:
