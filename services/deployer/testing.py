@@ -1,8 +1,8 @@
 """For tests: a deployer in this process, and clients of it, be it here or in a process of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,10 +33,12 @@ from isthmus.deployer.v1 import (
 from isthmus.trust.v1 import trust_pb2
 from libs.common.client import Channel
 from libs.common.clock import Clock, SystemClock
+from libs.common.errors import Error
 from libs.common.identity import GATEWAY, Identity
 from libs.common.names import DeviceName
 from libs.common.rand import Randomness, SystemRandomness
 from libs.common.sql import open_database
+from libs.common.status import rpc_errors
 from libs.common.testing import ServerChannel, running_server
 from libs.task.testing import SCRIPT, blob_ref, make_manifest
 from libs.trust.keys import SigningKey, public_from_raw
@@ -441,3 +443,22 @@ class Index:
                 self.digests[change.device] = change.wanted_digest
             else:
                 self.digests.pop(change.device, None)
+
+
+@contextmanager
+def refused(kind: type[Error], match: str = "", *, reason: str = "") -> Iterator[list[Error]]:
+    """Expect a call inside the block to be refused; the list holds the error afterwards.
+
+    Raises:
+        AssertionError: when it isn't, or by another kind, text or reason.
+    """
+    caught: list[Error] = []
+    try:
+        with rpc_errors():
+            yield caught
+    except Error as error:
+        caught.append(error)
+        fits = type(error) is kind and match in error.message and reason in ("", error.reason)
+        assert fits, f"expected {kind.__name__} {reason} {match!r}, got {error.reason}: {error!r}"
+        return
+    raise AssertionError(f"expected {kind.__name__}, and nothing was refused")

@@ -3,12 +3,9 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
-from isthmus.deployer.v1 import release_pb2
+from isthmus.deployer.v1 import push_index_pb2, release_pb2
 from libs.task.profile import profile_digest
 from services.deployer.testing import Index, index_stub, running_deployer
-from isthmus.deployer.v1 import push_index_pb2
 
 State = release_pb2.Release.State
 
@@ -39,7 +36,9 @@ async def test_a_release_reaches_every_device_step_by_step(tmp_path: Path) -> No
         ]
 
 
-async def test_a_bad_version_rolls_back_by_itself_and_devices_return_to_the_one_before(tmp_path: Path) -> None:
+async def test_a_bad_version_rolls_back_by_itself_and_devices_return_to_the_one_before(
+    tmp_path: Path,
+) -> None:
     async with running_deployer(tmp_path) as running:
         client = running.client()
         await client.install_root()

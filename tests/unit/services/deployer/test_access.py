@@ -1,0 +1,38 @@
+from google.protobuf import descriptor_pool
+
+import services.deployer.service
+import services.deployer.service_devices  # noqa: F401 - registers the descriptors
+from libs.common.access import SCOPES
+from services.deployer.access import ACCESS
+
+PACKAGE = "isthmus.deployer.v1"
+FILES = ("audit", "blob", "device", "pull", "push_index", "release", "task", "trust_service")
+
+
+def methods() -> set[str]:
+    pool = descriptor_pool.Default()
+    files = [pool.FindFileByName(f"isthmus/deployer/v1/{name}.proto") for name in FILES]
+    return {
+        f"/{service.full_name}/{method.name}"
+        for file in files
+        for service in file.services_by_name.values()
+        for method in service.methods
+    }
+
+
+def test_every_method_says_who_may_call_it() -> None:
+    assert methods() == set(ACCESS)
+
+
+def test_only_enrolment_is_public_and_every_scope_is_known() -> None:
+    assert [name for name, access in ACCESS.items() if access.public] == [
+        f"/{PACKAGE}.EnrolmentService/Enrol"
+    ]
+    for name, access in ACCESS.items():
+        if "user" in access.kinds and not access.public:
+            assert access.scope in SCOPES, name
+
+
+def test_only_gateways_may_follow_the_push_index() -> None:
+    watch = ACCESS[f"/{PACKAGE}.PushIndexService/Watch"]
+    assert (watch.kinds, watch.callers) == (frozenset(), frozenset({"gateway"}))
