@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deploy.local.errors import StackError
-from deploy.local.layout import Options, cache_folder
+from deploy.local.layout import cache_folder
 from deploy.local.stack import Stack
 from examples.demo.data import movielens, own_log
 from examples.demo.scenario import genre_profile, value_profile
@@ -46,8 +46,7 @@ def main() -> int:
                 scenario = genre_profile(movielens(cache_folder(os.environ)))
             plan = Plan(devices=options.devices, events_per_s=options.rate)
             with _stack(options.home, options.port_offset, options.keep) as stack:
-                gateway, key_file = stack.endpoints["gateway"], stack.layout.admin_key_file
-                report = Story(plan, scenario, gateway, key_file, home).run()
+                report = Story(plan, scenario, stack.gateway, stack.admin_key_file, home).run()
     except (Error, StackError) as error:
         sys.stderr.write(f"demo: {error}\n")
         return 1
@@ -59,9 +58,9 @@ def main() -> int:
 def _stack(home: Path | None, port_offset: int, keep: bool) -> Iterator[Stack]:
     """Give a running stack: the one of `home` if it is up, else one that is taken down afterwards."""
     stack = Stack(home)
-    started = not stack.running
+    started = not stack.running()
     if started:
-        stack = Stack(home, Options(port_offset))
+        stack = Stack(home, port_offset)
     stack.up(lambda text: print(text, file=sys.stderr))
     try:
         yield stack

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 from libs.common.errors import Error
 
@@ -19,15 +20,16 @@ class Cloud:
     typed: list[str] = field(default_factory=list)
     """Every command so far, as a person would type it."""
 
-    def isthmus(self, *arguments: str, timeout_s: float = 120.0) -> dict[str, object]:
+    def isthmus(self, *arguments: str, timeout_s: float = 120.0) -> dict[str, Any]:
         """Run a command and return its JSON object.
 
         Raises:
             Error: with what the command said, when it failed.
         """
-        return json.loads(self._run(*arguments, timeout_s=timeout_s) or "{}")
+        found: dict[str, Any] = json.loads(self._run(*arguments, timeout_s=timeout_s) or "{}")
+        return found
 
-    def lines(self, *arguments: str, timeout_s: float = 120.0) -> list[dict[str, object]]:
+    def lines(self, *arguments: str, timeout_s: float = 120.0) -> list[dict[str, Any]]:
         """Run a command and return its JSON Lines.
 
         Raises:

@@ -117,8 +117,8 @@ class Device:
         try:
             work(*args)  # type: ignore[operator]
         except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.CANCELLED:  # type: ignore[attr-defined]
-                self.fault = f"{self.device_id}: {error.code().name}: {error.details()}"  # type: ignore[attr-defined]
+            if error.code() is not grpc.StatusCode.CANCELLED:
+                self.fault = f"{self.device_id}: {error.code().name}: {error.details()}"
 
     def _send(self, events_per_s: float, stop: threading.Event) -> None:
         stub = self.stub()

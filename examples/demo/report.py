@@ -43,7 +43,7 @@ class Report:
     def show(self, as_json: bool) -> None:
         """Print it to standard output, as tables or as one JSON object."""
         if as_json:
-            value = {
+            whole = {
                 "title": self.title,
                 "figures": self.figures,
                 "checks": [
@@ -53,11 +53,12 @@ class Report:
                 "notes": self.notes,
                 "good": self.good,
             }
-            sys.stdout.write(json.dumps(value, indent=2) + "\n")
+            sys.stdout.write(json.dumps(whole, indent=2) + "\n")
             return
         console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
         console.print()
-        table = Table(title=self.title, title_justify="left", show_header=False, box=None)
+        console.print(f"[bold]{self.title}[/]")
+        table = Table(show_header=False, box=None, pad_edge=False)
         table.add_column()
         table.add_column(justify="right")
         for name, value in self.figures.items():
@@ -65,7 +66,7 @@ class Report:
             table.add_row(label, text)
         console.print(table)
         console.print()
-        checks = Table("", "CHECK", "WHAT WAS SEEN", box=None, header_style="bold")
+        checks = Table("", "CHECK", "WHAT WAS SEEN", box=None, header_style="bold", pad_edge=False)
         for check in self.checks:
             checks.add_row("[green]ok[/]" if check.holds else "[red]FAILED[/]", check.name, check.detail)
         console.print(checks)
