@@ -1,5 +1,6 @@
 """The worker's loop: a request, a reply, until the agent closes the socket."""
 
+import contextlib
 import errno
 import faulthandler
 import gc
@@ -52,7 +53,9 @@ class _Meter:
     def __init__(self) -> None:
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._status = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
-        self._clear_refs = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+        self._clear_refs = -1
+        with contextlib.suppress(OSError):  # a kernel may be built without it
+            self._clear_refs = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
         self._started = 0.0
         self._base = 0
         self._room = 0
@@ -67,7 +70,8 @@ class _Meter:
         address_space, data = self._sizes()
         self._room = memory_bytes
         self._resident = self._fields()[1]
-        os.pwrite(self._clear_refs, b"5", 0)  # restart the high-water mark
+        if self._clear_refs >= 0:
+            os.pwrite(self._clear_refs, b"5", 0)  # restart the high-water mark
         _soft(resource.RLIMIT_DATA, data + memory_bytes)
         _soft(resource.RLIMIT_AS, address_space + memory_bytes + _AS_SLACK)
         # The agent kills at the wall time; this ends a loop when the agent itself is stopped.
@@ -85,12 +89,12 @@ class _Meter:
         return self._sizes()[1] - self._base
 
     def peak_rss(self) -> int:
-        """Return the largest resident size since `begin`.
+        """Return the largest resident size since `begin` (since the start, without clear_refs), or 0.
 
         Not ru_maxrss: that keeps the size of the agent, from before exec.
         """
         _, _, rest = os.pread(self._status, 8192, 0).partition(b"VmHWM:")
-        return int(rest.split(None, 1)[0]) * 1024
+        return int(rest.split(None, 1)[0]) * 1024 if rest else 0
 
     @property
     def full(self) -> bool:
