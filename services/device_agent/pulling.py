@@ -213,7 +213,7 @@ class Puller:
     async def _install(
         self, state: TrustedState, entry: Entry, manifests: Mapping[str, trust_pb2.Signed]
     ) -> Installed | None:
-        """Stage a version and check that it loads; None when it is to blame that it can't, and is reported."""
+        """Stage a version and check that it loads; None when it is to blame and reported."""
         signed = manifests.get(entry.manifest_digest)
         if signed is None:
             raise Internal(f"{entry.key}: the plan lacks its manifest", reason="MANIFEST_MISSING")

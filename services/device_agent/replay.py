@@ -7,6 +7,7 @@ import asyncio
 import os
 import stat
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,7 +95,8 @@ class Lines:
         try:
             events.append(check_app_event(event_from_json(line), f"line {number}"))
         except Invalid as error:
-            message = error.message.removeprefix(f"line {number}: ")
+            # A line is one line: of the place within it only the column says something.
+            message = error.message.removeprefix(f"line {number}: ").removeprefix("event: line 1, ")
             faults.append(f"line {number}: {message}")
 
 
@@ -133,6 +135,7 @@ class FileReader:
         self._problems = problems
         self._follow = follow
         self._speed = speed
+        self._faults: deque[str] = deque(maxlen=_SHOWN_FAULTS)
         self._paced_from: tuple[float, float] | None = None
 
     async def run(self) -> None:
@@ -258,7 +261,8 @@ class FileReader:
         if not faults:
             return
         self.bad_lines += len(faults)
-        shown = "; ".join(faults[-_SHOWN_FAULTS:])
+        self._faults.extend(faults)
+        shown = "; ".join(self._faults)
         self._problems.set(_LINES, f"{self.bad_lines} lines are no events, the last: {shown}", "BAD_LINE")
 
 

@@ -13,7 +13,7 @@ from libs.task.jsontext import canonical
 from libs.task.manifest import CheckedManifest
 from libs.task.pipeline import Feature
 from services.device_agent.domain.rollout import Verdict
-from services.device_agent.domain.uploads import Outgoing, check_send
+from services.device_agent.domain.uploads import Outgoing, check_send, reportable
 from services.device_agent.identity import CloudClock
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.store import events as event_store
@@ -200,10 +200,12 @@ class Runner:
         return True
 
     async def _roll_back(self, run: Run, finished: Finished) -> None:
+        await self._tasks.refresh_counts()
         version = self._tasks.running().get(run.task)
         if version is None or version.version != run.version:
             return
-        message = f"too many failures in a row; the last: {finished.failure_message}"
+        last = reportable(finished.failure_reason, finished.failure_message)
+        message = f"{version.failures_in_a_row} failures in a row; the last: {last}"
         await self._tasks.roll_back(version, finished.failure_reason, message)
         self.reports.ring()
 

@@ -136,7 +136,9 @@ def plan_changes(versions: Iterable[Version], entries: Iterable[Entry]) -> Chang
         elif known.release != entry.release:
             relabel.append(entry)
     tasks = {entry.task for entry in wanted}
-    remove = sorted({task for task, _ in here} - tasks)
+    # Notes of failed versions stay: they keep the same release from trying the version again.
+    installed = {task for (task, _), version in here.items() if version.state.has_files}
+    remove = sorted(installed - tasks)
     return Changes(tuple(install), tuple(relabel), tuple(remove), tuple(refused), tuple(failed))
 
 

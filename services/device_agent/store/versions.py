@@ -204,8 +204,13 @@ def quarantine(connection: sqlite3.Connection, task: str, version: str) -> None:
 
 
 def remove_task(connection: sqlite3.Connection, task: str) -> None:
-    """Forget all versions of a task that the set no longer holds. Its streams stay until they are empty."""
-    rows = connection.execute("SELECT version FROM versions WHERE task = ?", (task,)).fetchall()
+    """Forget the versions of a task that the set no longer holds, but for the notes of failed ones.
+
+    What its streams hold is sent still.
+    """
+    rows = connection.execute(
+        "SELECT version FROM versions WHERE task = ? AND state != 'FAILED'", (task,)
+    ).fetchall()
     for (version,) in rows:
         _forget(connection, task, version)
 

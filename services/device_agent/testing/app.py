@@ -46,7 +46,7 @@ class App:
         return response
 
     async def go(self, count: int = 1, *, first: int = 0, user: str = "u1", **fields: Any) -> None:
-        """Hand over so many "go" events with ids go-<first>, go-<first + 1>, …"""
+        """Hand over so many "go" events, with ids from go-<first> on."""
         await self.send(*(event("go", f"go-{first + i}", user, **fields) for i in range(count)))
 
     async def results(self, count: int, *, task: str = "", after: int = 0) -> list[pb.WatchResultsResponse]:
