@@ -22,6 +22,12 @@ class TunnelMetrics:
             ("result", "kind"),
             registry=registry,
         )
+        self._refused = Counter(
+            "isthmus_tunnel_frames_refused_total",
+            "Malformed frames that the tunnel put a tombstone in the place of, by why.",
+            ("reason",),
+            registry=registry,
+        )
         self._ack_seconds = Histogram(
             "isthmus_tunnel_ack_seconds",
             "From the reading of a batch's first frame until the batch is durable.",
@@ -54,6 +60,10 @@ class TunnelMetrics:
             self._frames.labels(outcome.value, "tombstone").inc(tombstones)
         if others:
             self._frames.labels(outcome.value, "data").inc(others)
+
+    def refused(self, reason: str) -> None:
+        """See `Observer`."""
+        self._refused.labels(reason).inc()
 
     def acked(self, seconds: float) -> None:
         """See `Observer`."""

@@ -118,6 +118,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.counts: dict[tuple[Outcome, str], int] = {}
+        self.refusals: list[str] = []
         self.acks = 0
         self.open = 0
         self.reasons: list[str] = []
@@ -127,6 +128,10 @@ class Recorder:
         for kind, count in (("tombstone", tombstones), ("data", others)):
             if count:
                 self.counts[outcome, kind] = self.counts.get((outcome, kind), 0) + count
+
+    def refused(self, reason: str) -> None:
+        """Remember why frames were refused."""
+        self.refusals.append(reason)
 
     def acked(self, seconds: float) -> None:
         """Count batches."""

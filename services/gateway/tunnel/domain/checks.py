@@ -10,7 +10,9 @@ from services.gateway.tunnel.domain.frame import EPOCH_BYTES, Codec, Frame, Stre
 
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,62}", re.ASCII)
 _LAST_SEQUENCE = 2**63 - 1
-_YEAR_2200_NS = 7_258_118_400 * 10**9
+# The years 1 to 9999, which is what a Timestamp may say.
+_FIRST_NS = -62_135_596_800 * 10**9
+_LAST_NS = 253_402_300_800 * 10**9 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +65,39 @@ def check_hello(streams: Sequence[Stream], limits: Limits) -> None:
         names.add(stream.name)
 
 
-def check_frame(frame: Frame, limits: Limits) -> None:
-    """Refuse a malformed frame of a stream that the Hello listed; raises Invalid."""
-    if len(frame.payload) > limits.frame_bytes:
-        raise Invalid(
-            f"frame.payload: {len(frame.payload)} bytes in {shown(frame.stream.name)}; at most "
-            f"{limits.frame_bytes} are allowed: send less, or a tombstone in its place",
-            reason="FRAME_TOO_LARGE",
-        )
+def check_key(frame: Frame) -> None:
+    """Refuse a frame that has no place in its stream; raises Invalid."""
     if not 1 <= frame.sequence <= _LAST_SEQUENCE:
         raise Invalid(
             f"frame.sequence: {frame.sequence} in {shown(frame.stream.name)}; sequences start at 1",
             reason="BAD_SEQUENCE",
         )
+
+
+def check_content(frame: Frame, limits: Limits) -> None:
+    """Refuse a frame for what is in it; raises Invalid with a reason that fits a tombstone."""
+    if len(frame.payload) > limits.frame_bytes:
+        raise Invalid(
+            f"frame.payload: {len(frame.payload)} bytes in {shown(frame.stream.name)}; at most "
+            f"{limits.frame_bytes} are allowed",
+            reason="FRAME_TOO_LARGE",
+        )
+    time_ns = frame.event_time_ns
+    if time_ns is not None and not _FIRST_NS <= time_ns <= _LAST_NS:
+        raise Invalid("frame.event_time: must lie within the years 1 to 9999", reason="BAD_EVENT_TIME")
     _check_schema(frame)
-    if not 0 <= frame.event_time_ns <= _YEAR_2200_NS:
-        raise Invalid("frame.event_time: must lie between 1970 and 2200", reason="BAD_EVENT_TIME")
+    if frame.codec is Codec.UNKNOWN:
+        raise Invalid("frame.codec: unknown; use CODEC_JSON", reason="BAD_CODEC")
     if frame.tombstone:
-        if not _REASON.fullmatch(frame.tombstone_reason):
+        if not _REASON.fullmatch(frame.tombstone_reason) or frame.payload:
             raise Invalid(
-                f"frame.tombstone_reason: {shown(frame.tombstone_reason)} is not UPPER_SNAKE of at most 63 "
-                "characters",
-                reason="BAD_TOMBSTONE",
-            )
-        if frame.payload:
-            raise Invalid(
-                f"frame.payload: a tombstone has none, and this one has {len(frame.payload)} bytes",
+                f"frame.tombstone_reason: {shown(frame.tombstone_reason)} with {len(frame.payload)} bytes of "
+                "payload; a tombstone has an UPPER_SNAKE reason of at most 63 characters, and no payload",
                 reason="BAD_TOMBSTONE",
             )
     elif frame.codec is Codec.NONE:
         raise Invalid("frame.codec: not given; use CODEC_JSON", reason="BAD_CODEC")
-    elif frame.event_time_ns == 0:
+    elif time_ns is None:
         raise Invalid("frame.event_time: not given", reason="BAD_EVENT_TIME")
 
 

@@ -11,6 +11,8 @@ EPOCH_BYTES = 16
 class Codec(enum.IntEnum):
     """How a payload is encoded. The numbers are stored in the log: never reuse one."""
 
+    UNKNOWN = -1
+    """One that this program doesn't know. Never stored."""
     NONE = 0
     """A tombstone: there is no payload."""
     JSON = 1
@@ -45,17 +47,21 @@ class Frame:
     """From 1, growing by 1 within the stream."""
     schema_id: str
     """What the payload's fields are: `<task>@<version>/<stream>`."""
-    event_time_ns: int
-    """When it happened, Unix time in nanoseconds; 0 where a tombstone has none."""
+    event_time_ns: int | None
+    """When it happened, Unix time in nanoseconds; None where a tombstone doesn't say."""
     codec: Codec
     payload: bytes
     tombstone_reason: str = ""
-    """UPPER_SNAKE where the device refused or dropped what stood here; "" for a frame with a payload."""
+    """UPPER_SNAKE where the device or the tunnel refused or dropped what stood here; "" for data."""
 
     @property
     def tombstone(self) -> bool:
         """Whether this only keeps the sequence whole."""
         return bool(self.tombstone_reason)
+
+    def refused(self, reason: str) -> "Frame":
+        """Return the tombstone that keeps this frame's place."""
+        return Frame(self.device, self.stream, self.sequence, "", None, Codec.NONE, b"", reason)
 
     @property
     def cost(self) -> int:

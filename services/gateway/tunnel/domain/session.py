@@ -9,6 +9,7 @@ full, nothing more is read, and HTTP/2 flow control holds the device back.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,9 +18,11 @@ from libs.common.clock import Clock
 from libs.common.errors import Conflict, Invalid
 from libs.common.names import shown
 from libs.common.suggest import did_you_mean
-from services.gateway.tunnel.domain.checks import Limits, check_frame
+from services.gateway.tunnel.domain.checks import Limits, check_content, check_key
 from services.gateway.tunnel.domain.frame import Device, Frame, Outcome, Receipt, Stream
 from services.gateway.tunnel.store.log import Log
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,10 @@ class Observer(Protocol):
 
     def frames(self, outcome: Outcome, tombstones: int, others: int) -> None:
         """Take note of how many frames ended like this."""
+        ...
+
+    def refused(self, reason: str) -> None:
+        """Take note that the tunnel put a tombstone in the place of a malformed frame."""
         ...
 
     def acked(self, seconds: float) -> None:
@@ -86,6 +93,7 @@ class Session:
         self._held_bytes = 0
         self._ended = False
         self._fenced = False
+        self._refusals = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._wake = asyncio.Event()
@@ -105,7 +113,8 @@ class Session:
 
         Raises:
             Conflict: FENCED.
-            Invalid: for a malformed message; the frames before it are acked first.
+            Invalid: for a message that breaks the protocol; the frames before it are acked first. A frame
+                that is malformed only in its content becomes a tombstone.
             Exhausted, Unavailable: from the log.
         """
         marks = self._log.marks(self._device)
@@ -179,7 +188,16 @@ class Session:
                 f"frame.epoch: differs from the one that the Hello gave for {shown(known.name)}",
                 reason="BAD_EPOCH",
             )
-        check_frame(message, self._limits)
+        check_key(message)
+        try:
+            check_content(message, self._limits)
+        except Invalid as refusal:
+            # A device would send it again for ever, and nothing behind it would get through.
+            if not self._refusals:
+                _log.warning("refused a frame, a tombstone takes its place: %s", refusal.message)
+            self._refusals += 1
+            self._observer.refused(refusal.reason)
+            return message.refused(refusal.reason)
         return message
 
     async def _write(self) -> None:

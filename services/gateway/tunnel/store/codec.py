@@ -5,10 +5,10 @@ Integers are little-endian.
 
     segment  magic 8 "ISTHSEG1" | created_ms u64 | zero 12 | CRC-32 of those u32              = 32 bytes
     block    salt 8 | body_bytes u32 | count u32 | first_offset u64 | written_ms u64
-             | CRC-32 of all above and the body u32 | body                                    = 36 bytes +
-             body
-    record   sequence u64 | event_time_ns i64 | codec u8 | tenant, device, stream bytes u8 each
-             | schema_id, tombstone_reason bytes u16 each | payload bytes u32 | epoch 16      = 44 bytes
+             | CRC-32 of all above and the body u32 | body                                   = 36 bytes + body
+    record   sequence u64 | event time: seconds i64, nanoseconds u32 (greatest: none) | codec u8
+             | bytes of tenant, device, stream u8 each, of schema_id, tombstone_reason u16 each,
+             of payload u32 | epoch 16                                                       = 48 bytes
              | tenant | device | stream | schema_id | tombstone_reason | payload
 
 The salt is random for each segment and stands in its file name. Recovery looks for it to tell a torn tail
@@ -22,11 +22,11 @@ from dataclasses import dataclass
 
 from services.gateway.tunnel.domain.frame import Codec, Device, Frame, Record, Stream
 
-SALT_BYTES = 8
+_NO_TIME = (0, 2**32 - 1)
 _MAGIC = b"ISTHSEG1"
 _HEADER = struct.Struct("<8sQ12xI")
 _BLOCK = struct.Struct("<8sIIQQI")
-_RECORD = struct.Struct("<QqBBBBHHI16s")
+_RECORD = struct.Struct("<QqIBBBBHHI16s")
 HEADER_BYTES = _HEADER.size
 BLOCK_BYTES = _BLOCK.size
 
@@ -70,10 +70,9 @@ def encode_block(salt: bytes, first_offset: int, written_ms: int, frames: Sequen
         tenant, device = frame.device.tenant.encode(), frame.device.device.encode()
         stream, schema = frame.stream.name.encode(), frame.schema_id.encode()
         reason = frame.tombstone_reason.encode()
+        time = _NO_TIME if frame.event_time_ns is None else divmod(frame.event_time_ns, 10**9)
         lengths = (len(tenant), len(device), len(stream), len(schema), len(reason), len(frame.payload))
-        parts.append(
-            _RECORD.pack(frame.sequence, frame.event_time_ns, frame.codec, *lengths, frame.stream.epoch)
-        )
+        parts.append(_RECORD.pack(frame.sequence, *time, frame.codec, *lengths, frame.stream.epoch))
         parts += (tenant, device, stream, schema, reason, frame.payload)
     body = b"".join(parts)
     head = _BLOCK.pack(salt, len(body), len(frames), first_offset, written_ms, 0)[:-4]
@@ -112,7 +111,7 @@ def records(data: bytes, at: int, block: Block) -> Iterator[Record]:
     """Decode the records of a block that `parse_block` found at `data[at]`."""
     at += BLOCK_BYTES
     for offset in range(block.first_offset, block.end):
-        sequence, event_time_ns, codec, *lengths, epoch = _RECORD.unpack_from(data, at)
+        sequence, seconds, nanos, codec, *lengths, epoch = _RECORD.unpack_from(data, at)
         at += _RECORD.size
         fields = []
         for length in lengths:
@@ -124,7 +123,7 @@ def records(data: bytes, at: int, block: Block) -> Iterator[Record]:
             stream=Stream(stream, epoch),
             sequence=sequence,
             schema_id=schema,
-            event_time_ns=event_time_ns,
+            event_time_ns=None if nanos == _NO_TIME[1] else seconds * 10**9 + nanos,
             codec=Codec(codec),
             payload=fields[-1],
             tombstone_reason=reason,

@@ -10,6 +10,7 @@ from libs.common.errors import Forbidden, Invalid, NotFound
 from libs.common.identity import Identity, Kind
 from services.gateway.tunnel import convert
 from services.gateway.tunnel.access import ACCESS
+from services.gateway.tunnel.domain.checks import Limits, check_content
 from services.gateway.tunnel.domain.export import Page, Selection
 from services.gateway.tunnel.domain.frame import Codec, Device, Frame, Record, Stream
 from services.gateway.tunnel.domain.session import Ack, Hello
@@ -21,8 +22,8 @@ FRAMES = st.builds(
     stream=st.builds(Stream, st.text(max_size=20), st.binary(max_size=16)),
     sequence=st.integers(0, 2**64 - 1),
     schema_id=st.text(max_size=20),
-    event_time_ns=st.integers(0, 7_258_118_400 * 10**9),
-    codec=st.sampled_from(Codec),
+    event_time_ns=st.none() | st.integers(-62_135_596_800 * 10**9, 253_402_300_799 * 10**9),
+    codec=st.sampled_from([Codec.NONE, Codec.JSON]),
     payload=st.binary(max_size=50),
     tombstone_reason=st.text(max_size=10),
 )
@@ -57,8 +58,9 @@ def test_an_empty_message() -> None:
 @pytest.mark.parametrize("nanos", [-1, 10**9])
 def test_a_malformed_time(nanos: int) -> None:
     message = tunnel_pb2.Frame(event_time=Timestamp(seconds=1, nanos=nanos))
-    with pytest.raises(Invalid, match="nanos must be"):
-        convert.from_frame(message, DEVICE)
+    malformed = convert.from_frame(message, DEVICE)
+    with pytest.raises(Invalid, match="within the years 1 to 9999"):
+        check_content(malformed, Limits())
 
 
 def test_a_record() -> None:
