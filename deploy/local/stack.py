@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from deploy.local.layout import Layout, Options, cache_folder, default_home
 from deploy.local.ports import holders, members
 from deploy.local.status import Row
 from deploy.local.supervision import Supervisor, configuration, crashes, kill, replace_file
-from deploy.local.topology import Endpoint, Process
+from deploy.local.topology import Process
 
 HEALTHY_S = 60.0
 """Seconds that a started stack has to become healthy."""
@@ -263,6 +264,12 @@ class Stack:
                 say(f"starting {name}")
                 self._supervisor.start(name)
 
+    def _stop(self, processes: Iterable[Process]) -> None:
+        """Stop processes, those first that were started last: the gateway drains while the others serve."""
+        in_order = sorted(processes, key=lambda process: -process.start_order)
+        for _, together in itertools.groupby(in_order, key=lambda process: process.start_order):
+            self._supervisor.stop(*(process.name for process in together))
+
     def down(self) -> bool:
         """Stop every process; return whether there was one.
 
@@ -274,7 +281,8 @@ class Stack:
         with self._locked():
             ran = self._supervisor.pid() != 0
             if ran:
-                self._supervisor.shut_down(deadline_s=60)
+                self._stop(self._running_processes())
+                self._supervisor.shut_down()
             left = members(str(self.layout.home))
             for process in left:
                 kill(process)
@@ -339,8 +347,7 @@ class Stack:
         with self._locked():
             known = self._running_processes()
             chosen = [self._named(known, name) for name in names] or known
-            for process in sorted(chosen, key=lambda process: -process.start_order):
-                self._supervisor.stop(process.name)
+            self._stop(chosen)
             for process in sorted(chosen, key=lambda process: process.start_order):
                 self._supervisor.start(process.name)
             self._wait_healthy(chosen, HEALTHY_S)
@@ -387,9 +394,5 @@ class Stack:
 
     def ports(self) -> list[int]:
         """Return every port that the stack may listen on."""
-        options = self.options
-        monitored = [topology.shifted(port, options) for port in (topology.PROMETHEUS, topology.GRAFANA)]
-        endpoints: list[Endpoint] = [
-            endpoint for process in self._services() for endpoint in process.endpoints
-        ]
-        return [endpoint.port for endpoint in endpoints] + monitored
+        monitored = [topology.shifted(port, self.options) for port in (topology.PROMETHEUS, topology.GRAFANA)]
+        return [endpoint.port for process in self._services() for endpoint in process.endpoints] + monitored

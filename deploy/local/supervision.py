@@ -31,6 +31,9 @@ from deploy.local.topology import Process
 SETTLED_S = 10
 RETRIES = 20
 LOG_BYTES = 5 * 1024 * 1024
+STOP_S = 60.0
+"""Seconds after which what was told to stop counts as stuck."""
+_GONE = {"STOPPED", "EXITED", "FATAL", "UNKNOWN"}
 ANSWER_S = 5.0
 """Seconds within which supervisord answers; it does no waiting of its own for us."""
 
@@ -225,19 +228,24 @@ class Supervisor:
         with contextlib.suppress(xmlrpc.client.Fault):
             self._call("startProcess", name, False)
 
-    def stop(self, name: str) -> None:
-        """Stop a process and wait until it is gone."""
-        with contextlib.suppress(xmlrpc.client.Fault):
-            self._call("stopProcess", name, False)
-        deadline = time.monotonic() + 60
-        while self.processes().get(name, Supervised(name, "STOPPED", 0, 0, "")).state in {
-            "RUNNING",
-            "STARTING",
-            "STOPPING",
-            "BACKOFF",
-        }:
+    def stop(self, *names: str) -> None:
+        """Stop processes, all at once, and wait until they are gone.
+
+        Raises:
+            StackError: one isn't gone after a minute.
+        """
+        for name in names:
+            with contextlib.suppress(xmlrpc.client.Fault):
+                self._call("stopProcess", name, False)
+        deadline = time.monotonic() + STOP_S
+        while True:
+            # Each question also wakes supervisord, which else looks after its children once a second.
+            states = self.processes()
+            left = [name for name in names if name in states and states[name].state not in _GONE]
+            if not left:
+                return
             if time.monotonic() > deadline:
-                raise StackError(f"{name} doesn't stop; see {self._layout.log_file(name)}")
+                raise StackError(f"{left[0]} doesn't stop; see {self._layout.log_file(left[0])}")
             time.sleep(0.05)
 
     def pid(self) -> int:
@@ -250,16 +258,18 @@ class Supervisor:
         except (OSError, ValueError, psutil.Error):
             return 0
 
-    def shut_down(self, deadline_s: float) -> None:
-        """Stop every process and supervisord; return when it is gone.
+    def shut_down(self) -> None:
+        """Stop supervisord and what it still runs; return when it is gone, or at once when it doesn't answer.
 
         Raises:
-            StackError: it isn't gone after ``deadline_s`` seconds.
+            StackError: it answered and isn't gone after a minute.
         """
         pid = self.pid()
-        with contextlib.suppress(OSError, xmlrpc.client.Error, http.client.HTTPException):
+        try:
             self._call("shutdown")
-        deadline = time.monotonic() + deadline_s
+        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+            return
+        deadline = time.monotonic() + STOP_S
         while pid and self.pid() == pid:
             if time.monotonic() > deadline:
                 raise StackError(

@@ -231,6 +231,18 @@ def test_down_ends_what_a_killed_supervisor_left_behind(make_stack: MakeStack, o
     assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in old)
 
 
+def test_down_ends_a_stack_whose_supervisor_hangs(make_stack: MakeStack, offset: int) -> None:
+    stack = make_stack(offset)
+    stack.up()
+    old = [psutil.Process(row.pid) for row in stack.status()]
+    supervisor = psutil.Process(int(stack.layout.supervisor_pid_file.read_text()))
+    supervisor.suspend()
+    assert stack.down() is True
+    assert not any(
+        process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in [supervisor, *old]
+    )
+
+
 def test_a_changed_setting_restarts_only_its_service(make_stack: MakeStack, offset: int) -> None:
     make_stack(offset).up()
     stack = make_stack(offset, ISTHMUS_DEPLOYER_LOG_LEVEL="DEBUG", ISTHMUS_OTHER_THING="x")
