@@ -280,7 +280,8 @@ class Stack:
             return False
         with self._locked():
             ran = self._supervisor.pid() != 0
-            if ran:
+            # One that hangs is ended with the rest.
+            if ran and self.running():
                 self._stop(self._running_processes())
                 self._supervisor.shut_down()
             left = members(str(self.layout.home))
