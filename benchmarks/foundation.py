@@ -1,8 +1,8 @@
 """What the ground costs: the gateway's hop, an empty task, a hint, an agent's memory, the stack's cold start.
 
-`python -m benchmarks.foundation [--quick]`. Everything is real: a local stack of its own on moved ports, its API
-key, an enrolled agent, a published and released task. The gateway is timed in pairs, one call straight to the
-deployer and one through the gateway in turn, by one caller; reported is the difference of the medians.
+`python -m benchmarks.foundation [--quick]`. Everything is real: a local stack of its own on moved ports, its
+API key, an enrolled agent, a published and released task. The gateway is timed in pairs, one call straight to
+the deployer and one through the gateway in turn, by one caller; the figure is the difference of the medians.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -23,7 +22,6 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from deploy.local.layout import Options
 from deploy.local.stack import Stack
 from examples.demo.cloud import Cloud
 from examples.demo.devices import Device
@@ -53,13 +51,13 @@ def main() -> int:
     values = {"hint_us": hint_us(entries)}
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
         home = Path(folder)
-        stack = Stack(home / "stack", Options(options.port_offset, ("prometheus", "grafana")))
+        stack = Stack(home / "stack", options.port_offset, without=("prometheus", "grafana"))
         started = time.perf_counter()
         with stack:
             stack.up()
             values["stack_cold_s"] = time.perf_counter() - started
             cloud = Cloud(
-                ["--gateway", stack.endpoints["gateway"], "--api-key-file", str(stack.layout.admin_key_file)]
+                ["--gateway", stack.endpoints["gateway"], "--api-key-file", str(stack.admin_key_file)]
             )
             cloud.isthmus("trust", "init", "--keys", str(home / "keys"))
             cloud.isthmus("task", "publish", str(TASK), "--keys", str(home / "keys"))
@@ -120,22 +118,15 @@ def gateway_hop(stack: Stack, calls: int) -> dict[str, float]:
             raise SystemExit("the two paths answer differently: nothing was measured")
         for number in range(calls + calls // 10):
             for call, metadata, into in ((a, token(), direct), (b, key, through)):
-                spent = _timed(
-                    lambda call=call, metadata=metadata: call(request, metadata=metadata, timeout=10)
-                )
+                start = time.perf_counter()
+                call(request, metadata=metadata, timeout=10)
                 if number >= calls // 10:  # the first tenth warms up
-                    into.append(spent)
+                    into.append(time.perf_counter() - start)
     return {
         "direct_p50_ms": statistics.median(direct) * 1e3,
         "through_gateway_p50_ms": statistics.median(through) * 1e3,
         "gateway_added_p50_ms": (statistics.median(through) - statistics.median(direct)) * 1e3,
     }
-
-
-def _timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def agent(stack: Stack, cloud: Cloud, home: Path, runs: int) -> dict[str, float]:

@@ -29,7 +29,16 @@ def main() -> int:
     parser.add_argument("--field", help="with --data: field to profile (default: the commonest text or list)")
     parser.add_argument("--devices", type=int, default=8, help="agents to start (default 8)")
     parser.add_argument(
-        "--rate", type=float, default=30.0, help="events a second on each device (default 30)"
+        "--rate",
+        type=float,
+        default=Plan.events_per_s,
+        help="events a second on each device (default %(default)g)",
+    )
+    parser.add_argument(
+        "--replay-s",
+        type=float,
+        default=Plan.replay_s,
+        help="seconds that the good version runs before the bad one comes (default %(default)g)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--home", type=Path, help="folder of the local stack (default: ISTHMUS_HOME, or var)")
@@ -38,13 +47,15 @@ def main() -> int:
     options = parser.parse_args()
     if options.devices < 4 or options.rate <= 0:
         parser.error("--devices must be at least 4, and --rate more than 0")
+    if options.replay_s < 0:
+        parser.error("--replay-s must not be negative")
     try:
         with _scratch() as home:
             if options.data:
                 scenario = value_profile(own_log(options.data), home, options.event, options.field)
             else:
                 scenario = genre_profile(movielens(cache_folder(os.environ)))
-            plan = Plan(devices=options.devices, events_per_s=options.rate)
+            plan = Plan(devices=options.devices, events_per_s=options.rate, replay_s=options.replay_s)
             with _stack(options.home, options.port_offset, options.keep) as stack:
                 report = Story(plan, scenario, stack.gateway, stack.admin_key_file, home).run()
     except (Error, StackError) as error:

@@ -23,7 +23,7 @@ from libs.common.errors import Error, Unavailable
 STEPS = "25%,50%,100%"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """How large the demo is."""
 

@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -84,17 +84,21 @@ def _decoded(method: Method, request: Any) -> Any:
 class _Requests:
     """A request stream in which undecodable messages raise Invalid."""
 
-    __slots__ = ("_inner", "_method")
+    __slots__ = ("_messages", "_method", "_reader")
 
-    def __init__(self, inner: AsyncIterator[Any], method: Method) -> None:
-        self._inner = inner
+    def __init__(self, messages: AsyncIterable[Any], method: Method) -> None:
+        self._messages = messages
         self._method = method
+        self._reader: AsyncIterator[Any] | None = None
 
     def __aiter__(self) -> "_Requests":
         return self
 
     async def __anext__(self) -> Any:
-        return _decoded(self._method, await self._inner.__anext__())
+        if self._reader is None:
+            # Not before: gRPC's reader is a coroutine, which a handler that refuses at once would never await.
+            self._reader = aiter(self._messages)
+        return _decoded(self._method, await self._reader.__anext__())
 
 
 def to_one_shape(method: Method, handler: Callable[[Any, Any], Any]) -> Behaviour:
@@ -102,7 +106,7 @@ def to_one_shape(method: Method, handler: Callable[[Any, Any], Any]) -> Behaviou
 
     async def behaviour(request: Any, context: Context) -> Any:
         if method.request_streaming:
-            request = _Requests(aiter(request), method)
+            request = _Requests(request, method)
         elif type(request) is Undecodable:
             _decoded(method, request)
         outcome = handler(request, context)

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -368,3 +369,18 @@ async def test_a_huge_message_and_huge_metadata_still_arrive_as_a_status() -> No
         raised = await failing(EchoStub(channel), ECHO)
         assert raised.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert error_from_rpc(raised).reason == "INVALID"
+
+
+class Refusing(EchoService):
+    """Refuses a request stream before it reads from it."""
+
+    async def _join(self, requests: AsyncIterator[StringValue], context: Any) -> StringValue:
+        raise errors.Forbidden("not you", reason="NOT_YOU")
+
+
+async def test_a_stream_may_be_refused_before_it_is_read() -> None:
+    async with running_server(Refusing()) as channel:
+        error = await failing(EchoStub(channel), JOIN)
+    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+    # A reader of gRPC's that was made and never awaited would warn here, and warnings are errors.
+    gc.collect()
