@@ -285,8 +285,7 @@ class Agent:
                 if self.enroller is not None:
                     group.create_task(_forever(self._talk))
         except BaseExceptionGroup as failures:
-            # The first is the cause; the group has cancelled the rest.
-            raise failures.exceptions[0] from failures
+            raise _cause(failures) from failures
 
     async def _talk(self) -> None:
         assert self.enroller is not None
@@ -346,6 +345,12 @@ class _Anybody:
 
 async def _forever(loop: Callable[[], Awaitable[None]]) -> None:
     await loop()
+
+
+def _cause(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return what ended the loops: the first failure, which has cancelled the rest."""
+    first = failures.exceptions[0]
+    return _cause(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def _lock(state: Path) -> int:

@@ -17,10 +17,11 @@ from isthmus.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from isthmus.trust.v1 import trust_pb2
 from isthmus.tunnel.v1 import tunnel_pb2, tunnel_pb2_grpc
 from libs.common.clock import Clock
-from libs.common.errors import Unauthenticated
+from libs.common.errors import Error, Unauthenticated
 from libs.common.status import error_from_rpc
 from libs.task.profile import HEADER, UPDATE_TRAILER, profile_header
 from services.device_agent.identity import CloudClock, Credential, DeviceKey
+from services.device_agent.signals import Bell
 
 R = TypeVar("R")
 
@@ -54,6 +55,7 @@ class Cloud:
     Attributes:
         credential: from the enrolment; None before.
         clock: the gateway's time.
+        refused: rings when the gateway doesn't know us, by the right time too.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Cloud:
     ) -> None:
         self.credential: Credential | None = None
         self.clock = cloud_clock
+        self.refused = Bell()
         self._profile_digest = profile_digest
         self._key = key
         self._device_clock = clock
@@ -131,15 +134,21 @@ class Cloud:
             yield
 
     def open_tunnel(self) -> Tunnel:
-        """Open the tunnel; its calls raise `grpc.aio.AioRpcError`, for `learn_from` to look at."""
+        """Open the tunnel; its calls raise `grpc.aio.AioRpcError`, for `tunnel_error` to look at."""
         call: Tunnel = self._tunnel.Connect(metadata=self._metadata(), timeout=_HELD_S)
         return call
 
-    def learn_from(self, error: grpc.aio.AioRpcError) -> None:
-        """Take the time off a tunnel that ended."""
-        if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-            self._key.forget_token()
+    def tunnel_error(self, error: grpc.aio.AioRpcError) -> Error:
+        """Take the time off a tunnel that ended, and return what ended it."""
+        self._key.forget_token()
         self._learn(error.trailing_metadata(), None, None)
+        return self._failure(error)
+
+    def _failure(self, error: grpc.aio.AioRpcError) -> Error:
+        failure = error_from_rpc(error)
+        if isinstance(failure, Unauthenticated):
+            self.refused.ring()
+        return failure
 
     def _device(self) -> str:
         if self.credential is None:
@@ -170,7 +179,7 @@ class Cloud:
                 if error.code() is grpc.StatusCode.UNAUTHENTICATED and told and not anonymous and not last:
                     self._key.forget_token()
                     continue
-                raise error_from_rpc(error) from error
+                raise self._failure(error) from error
             self._learn(await call.trailing_metadata(), sent, profile if hints else None)
             return response
         raise AssertionError("the second attempt returns or raises")
@@ -190,7 +199,7 @@ class Cloud:
                 if error.code() is grpc.StatusCode.UNAUTHENTICATED and told and not last:
                     self._key.forget_token()
                     continue
-                raise error_from_rpc(error) from error
+                raise self._failure(error) from error
             finally:
                 call.cancel()
 

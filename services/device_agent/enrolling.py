@@ -84,14 +84,20 @@ class Enroller:
         """
         if not self.enrolled.is_set():
             await self._enrol()
+        refusals = 0
         while True:
             credential = self._cloud.credential
             assert credential is not None
-            wait_s = credential.renew_s - self._cloud.clock.now_s()
-            if wait_s > 0:
-                await self._clock.sleep(min(wait_s, _LONGEST_WAIT_S))
-            else:
-                await self._renew()
+            seen = self._cloud.refused.rings
+            wait_s = min(credential.renew_s - self._cloud.clock.now_s(), _LONGEST_WAIT_S)
+            if wait_s > 0 and await self._cloud.refused.wait_or_sleep(seen, self._clock, wait_s) == seen:
+                refusals = 0
+                continue
+            if self._cloud.refused.rings != seen:
+                # A new credential may help; where it doesn't, not every refusal shall ask for another.
+                await self._clock.sleep(self._backoff.delay_s(refusals))
+                refusals += 1
+            await self._renew()
 
     async def _enrol(self) -> None:
         attempt = 0

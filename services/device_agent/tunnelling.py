@@ -17,7 +17,6 @@ from isthmus.tunnel.v1 import tunnel_pb2
 from libs.common.clock import Clock
 from libs.common.errors import Error, Unavailable
 from libs.common.rand import Randomness
-from libs.common.status import error_from_rpc
 from services.device_agent.backoff import Backoff
 from services.device_agent.cloud import Cloud, Tunnel
 from services.device_agent.signals import Bell, Problems
@@ -93,8 +92,7 @@ class Tunneller:
                 await self._connect(streams)
                 error: Error | None = None
             except grpc.aio.AioRpcError as failure:
-                self._cloud.learn_from(failure)
-                error = error_from_rpc(failure)
+                error = self._cloud.tunnel_error(failure)
             except Error as failure:
                 error = failure
             was_connected, self.connected = self.connected, False
