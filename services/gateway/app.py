@@ -91,6 +91,7 @@ async def gateway(
         Fingerprints(randomness.bytes(32)),
         HintHub(config.max_watches),
         on_revoked=lambda device: live.cut(device, revoked_error()),
+        on_replaced=lambda: work.start(live.recheck(callers)),
     )
     keys = KeyRing(store.find_key, clock)
     callers = CallerAuthenticator(
@@ -138,7 +139,10 @@ async def gateway(
             limits = Limits(config.max_downloads, config.max_download_s)
             blobs = BlobPort(callers, deployer, passport, stamp, metrics, limits)
             runner, http_port = await start_http(
-                make_application(blobs, stamp, metrics), config.host, config.http_port, _tls(config)
+                make_application(blobs, stamp, metrics, health.is_well),
+                config.host,
+                config.http_port,
+                _tls(config),
             )
             stack.push_async_callback(runner.cleanup)
         feed = None

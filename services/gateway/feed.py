@@ -74,6 +74,8 @@ class Feed:
                     self._push.index.revision = 0
                     continue
                 _log.info("push index feed is away: %s", error.details(), extra={"code": error.code().name})
+            except Exception:
+                _log.exception("following the push index feed failed")
             self.current = False
             if self._progress:
                 wait_s, self._progress = _FIRST_WAIT_S, False

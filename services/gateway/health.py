@@ -37,6 +37,10 @@ class DoorHealth(Health, health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._upstreams = upstreams
         self._clock = clock
 
+    def is_well(self) -> bool:
+        """Say whether the gateway itself serves."""
+        return "" not in self._unwell
+
     def add_to(self, server: Any) -> None:
         """Register with `server`."""
         health_pb2_grpc.add_HealthServicer_to_server(self, server)

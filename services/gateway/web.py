@@ -28,6 +28,8 @@ from services.gateway.visit import AUTHORIZATION, CREDENTIAL, Passport, Stamp
 _log = logging.getLogger(__name__)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _STAT_TIMEOUT_S = 10.0
+# Whoever downloads while the gateway stops goes on elsewhere, with a range.
+_GRACE_S = 2.0
 _HTTP_CODES = {
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,
@@ -204,8 +206,10 @@ def _answer(error: Error) -> web.Response:
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_application(port: BlobPort, stamp: Stamp, metrics: Metrics) -> web.Application:
-    """Return the HTTP application."""
+def make_application(
+    port: BlobPort, stamp: Stamp, metrics: Metrics, is_well: Callable[[], bool]
+) -> web.Application:
+    """Return the HTTP application; `is_well` is what /healthz says."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -232,7 +236,10 @@ def make_application(port: BlobPort, stamp: Stamp, metrics: Metrics) -> web.Appl
         response.headers.update(stamp.time())
 
     async def healthz(request: web.Request) -> web.Response:
-        return web.json_response({"status": "SERVING"})
+        well = is_well()
+        return web.json_response(
+            {"status": "SERVING" if well else "NOT_SERVING"}, status=200 if well else 503
+        )
 
     application = web.Application(middlewares=[answer])
     application.on_response_prepare.append(stamp_time)
@@ -249,7 +256,7 @@ async def start_http(
     Raises:
         Precondition: when the port is taken.
     """
-    runner = web.AppRunner(application, access_log=None, handler_cancellation=True)
+    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=_GRACE_S)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()

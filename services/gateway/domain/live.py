@@ -75,4 +75,7 @@ class LiveStreams:
         """Recheck every `interval_s` seconds."""
         while True:
             await clock.sleep(interval_s)
-            await self.recheck(authenticator)
+            try:
+                await self.recheck(authenticator)
+            except Exception:
+                _log.exception("rechecking open streams failed; trying again in %g s", interval_s)

@@ -17,15 +17,22 @@ def revoked_error() -> Unauthenticated:
 class PushState:
     """The index in force and the held streams. A snapshot is built aside and put in place whole.
 
-    `on_revoked` is called with a device's resource name when it is revoked. One event loop's; not
-    thread-safe.
+    `on_revoked` is called with a device's resource name when it is revoked, `on_replaced` when a whole index
+    was put in force, in which any device may be revoked. One event loop's; not thread-safe.
     """
 
-    def __init__(self, fingerprints: Fingerprints, hub: HintHub, on_revoked: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        fingerprints: Fingerprints,
+        hub: HintHub,
+        on_revoked: Callable[[str], None],
+        on_replaced: Callable[[], None],
+    ) -> None:
         self.fingerprints = fingerprints
         self.hub = hub
         self.index = PushIndex(fingerprints)
         self._on_revoked = on_revoked
+        self._on_replaced = on_replaced
 
     def new_index(self) -> PushIndex:
         """Return an empty index to read a snapshot into."""
@@ -46,6 +53,7 @@ class PushState:
         for waiter in self.hub.waiters():
             if index.differs(waiter.fingerprint, waiter.profile_digest):
                 waiter.wake()
+        self._on_replaced()
 
     def differs(self, fingerprint: bytes, profile_digest: bytes) -> bool:
         """Say whether a device with this profile should pull."""

@@ -1,6 +1,7 @@
 """Hints: on ordinary calls and on held streams, from the deployer's feed."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import grpc
 import pytest
@@ -196,7 +197,8 @@ async def test_the_feed_resumes_by_revision_and_reads_a_snapshot_when_that_is_go
 
         # The deployer has forgotten that revision; meanwhile others changed, and one was revoked.
         held = watch(channel, device)
-        await eventually(lambda: len(made.push.hub) == 1)
+        bad = watch(channel, make_device(device_name(21), deployer_key(tmp_path)))
+        await eventually(lambda: len(made.push.hub) == 2)
         feed.snapshot = [change(20), change(21, b"", True)]
         feed.revision = 100
         feed.compacted_before = 99
@@ -205,6 +207,36 @@ async def test_the_feed_resumes_by_revision_and_reads_a_snapshot_when_that_is_go
         await eventually(lambda: made.push.index.revision == 100)
         assert (len(made.push.index), made.push.index.revoked_count) == (1, 1)
         assert await held.read() == gateway_pb2.WatchResponse()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await bad.read()
+        assert error_from_rpc(caught.value).reason == "REVOKED_DEVICE"
+
+
+async def test_a_storm_of_watches_all_get_their_places_and_their_hints(tmp_path):
+    key, feed, count = deployer_key(tmp_path), FakePushIndex(), 300
+    async with (
+        serving(feed) as port,
+        running_gateway(config(tmp_path, port), await store_with()) as (made, _),
+        AsyncExitStack() as stack,
+    ):
+        await eventually(lambda: made.feed.current)
+        target = f"127.0.0.1:{made.server.port}"
+        option = [("grpc.use_local_subchannel_pool", 1)]
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(target, options=option))
+            for _ in range(10)
+        ]
+        watches = [
+            watch(channels[number % 10], make_device(device_name(number), key)) for number in range(count)
+        ]
+        await eventually(lambda: len(made.push.hub) == count, 60)
+        for number in range(count):
+            feed.send(device_name(number), NEW)
+        for held in watches:
+            assert await held.read() == gateway_pb2.WatchResponse()
+        for held in watches:
+            held.cancel()
+        await eventually(lambda: len(made.push.hub) == 0, 60)
 
 
 async def restarted(feed, port, made):

@@ -56,7 +56,7 @@ def revoked():
 
 @pytest.fixture
 def push(revoked):
-    return PushState(Fingerprints(b"k" * 32), HintHub(10), revoked.append)
+    return PushState(Fingerprints(b"k" * 32), HintHub(10), revoked.append, lambda: revoked.append("all"))
 
 
 async def hints(push, waiter):
@@ -82,7 +82,7 @@ async def test_catching_up_is_no_hint_but_every_new_wish_is(push):
         await stream.aclose()
 
 
-async def test_a_new_snapshot_hints_whom_it_concerns(push):
+async def test_a_new_snapshot_hints_whom_it_concerns(push, revoked):
     with (
         push.hub.waiting(push.fingerprints.of("d"), OLD) as concerned,
         push.hub.waiting(push.fingerprints.of("e"), OLD) as other,
@@ -91,6 +91,7 @@ async def test_a_new_snapshot_hints_whom_it_concerns(push):
         index.apply(Change("d", NEW))
         index.apply(Change("e", OLD))
         push.replace(index)
+        assert revoked == ["all"]
         await asyncio.wait_for(concerned.wait(), 10)
         waiting = asyncio.create_task(other.wait())
         await asyncio.sleep(0)
