@@ -57,6 +57,7 @@ def write_cli_settings(layout: Layout, options: Options, gateway: Process) -> No
         "gateway": gateway.endpoints[0].address,
         "api_key_file": layout.admin_key_file.name,
         "tenant": TENANT,
+        "keys_dir": "keys",
     }
     if options.tls:
         settings["ca_file"] = str(layout.ca_file.relative_to(layout.home))

@@ -194,13 +194,18 @@ def watch(session: Session, release_id: str) -> None:
 
 def _follow(session: Session, name: str) -> None:
     last = release_pb2.Release()
+    said = ""
     request = release_pb2.WatchReleaseRequest(name=name)
     for answer in session.stream(_stub(session).WatchRelease, request, timeout_s=None):
         last = answer.release
-        session.output.note(
-            f"{_version(last)}  {_state(last)}  step {_step(last)}  {_counts(last.counts)}"
-            + (f"  — {last.state_reason}" if last.state_reason else "")
+        counts = last.counts
+        line = (
+            f"{_version(last)}  {_state(last)}  step {_step(last)}  {counts.activated_count} running, "
+            f"{_counts(counts)}" + (f"  — {last.state_reason}" if last.state_reason else "")
         )
+        if line != said:
+            session.output.note(line)
+            said = line
         if last.state in _ENDED:
             break
     _show(session, last)
