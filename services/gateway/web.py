@@ -234,6 +234,7 @@ def make_application(
 
     async def stamp_time(request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(stamp.time())
+        response.headers["Server"] = "isthmus"  # not which versions of what are inside
 
     async def healthz(request: web.Request) -> web.Response:
         well = is_well()
