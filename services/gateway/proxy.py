@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from libs.common.telemetry import inject
 from services.gateway.domain.live import LiveStreams
 from services.gateway.domain.routes import Method
 from services.gateway.upstreams import Upstream
@@ -37,7 +38,7 @@ class Proxy:
         return self._unary(method, upstream)
 
     def _metadata(self, visit: Visit, upstream: Upstream) -> tuple[tuple[str, str | bytes], ...]:
-        return (*visit.forwarded, self._passport.header(visit.caller, upstream.name))
+        return (*visit.forwarded, self._passport.header(visit.caller, upstream.name), *inject())
 
     def _unary(self, method: Method, upstream: Upstream) -> Behaviour:
         start = upstream.callable(method)

@@ -20,11 +20,13 @@ TIME_TRAILER = "x-isthmus-time"
 
 Metadata = Sequence[tuple[str, Value]]
 
-# What belongs to this hop alone: ours, and what gRPC and HTTP set on each connection.
+# What belongs to this hop alone: ours, what gRPC and HTTP set on each connection, and the trace, which goes
+# on from this process's span.
 _HOP = frozenset(
     {
         *(AUTHORIZATION, CREDENTIAL, IDENTITY_HEADER, PROFILE_HEADER),
         *("connection", "content-type", "host", "te", "transfer-encoding", "user-agent"),
+        *("traceparent", "tracestate"),
     }
 )
 # An identity token has at least half of its 60 s left when minted; it isn't kept for longer than this.

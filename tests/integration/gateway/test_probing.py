@@ -185,6 +185,30 @@ async def test_tls_on_both_ports(tmp_path):
             assert response.status == 200
 
 
+async def test_mutual_tls_to_a_service_behind_the_door(tmp_path):
+    cert_file, key_file = authority(tmp_path)
+    certificate, key = cert_file.read_bytes(), key_file.read_bytes()
+    server = grpc.aio.server()
+    FakeDeployer().add_to(server)
+    credentials = grpc.ssl_server_credentials([(key, certificate)], certificate, require_client_auth=True)
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    upstream = {"upstreams": (f"deployer=127.0.0.1:{port}",)}
+    shown = {"upstream_cert_file": cert_file, "upstream_key_file": key_file}
+    request = task_pb2.GetTaskRequest(name="tenants/default/tasks/t")
+    try:
+        for settings, code in ((shown, None), ({}, grpc.StatusCode.UNAVAILABLE)):
+            config = gateway_config(tmp_path, upstream_ca_file=cert_file, **upstream, **settings)
+            async with running_gateway(config, await store_with(KEY)) as (_, channel):
+                call = task_pb2_grpc.TaskServiceStub(channel).GetTask(request, metadata=ME)
+                if code is None:
+                    assert (await call).task.name == request.name
+                else:
+                    assert await call.code() is code
+    finally:
+        await server.stop(None)
+
+
 async def test_metrics_show_the_door(tmp_path):
     async with running_gateway(gateway_config(tmp_path), await store_with(KEY)) as (made, channel):
         await check(channel, "")

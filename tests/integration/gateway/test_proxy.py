@@ -83,6 +83,26 @@ async def test_metadata_of_this_hop_stay_here_and_nobody_brings_an_identity(tmp_
     assert TEXT not in repr(seen)
 
 
+async def test_the_trace_goes_on_behind_the_door(tmp_path):
+    upstream, seen = FakeUpstream(), []
+
+    async def answer(request, context):
+        seen.append(dict(context.invocation_metadata())["traceparent"])
+        return b""
+
+    upstream.on(UNARY, answer)
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    async with (
+        serving(upstream) as port,
+        running_gateway(through(tmp_path, port), await store_with(KEY)) as (_, channel),
+    ):
+        call = channel.unary_unary(UNARY.path)
+        await call(b"", metadata=(*ME, ("traceparent", f"00-{trace_id}-00f067aa0ba902b7-01")))
+        await call(b"", metadata=ME)  # a call without a trace starts one, to join the logs by
+    assert seen[0].split("-")[1] == trace_id
+    assert seen[1].split("-")[1] not in (trace_id, "0" * 32)
+
+
 async def test_streams_of_every_shape_pass_in_order(tmp_path):
     upstream = FakeUpstream()
 
