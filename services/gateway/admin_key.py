@@ -32,6 +32,7 @@ from services.gateway.sql_store import MIGRATIONS, SqlStore
 from services.gateway.store import Store
 
 _OPERATOR = frozenset({"*"})
+_DATABASE_VARIABLE = "ISTHMUS_GATEWAY_DATABASE_URL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,9 @@ async def _run(config: AdminKeyConfig) -> None:
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Run the command; return the exit status."""
     try:
-        config = load(AdminKeyConfig, "gateway", argv, environ)
+        # The environment of a gateway holds more settings; only its database matters here.
+        known = {name: value for name, value in environ.items() if name == _DATABASE_VARIABLE}
+        config = load(AdminKeyConfig, "gateway", argv, known)
         asyncio.run(_run(config))
     except HelpRequested as text:
         print(text)  # noqa: T201

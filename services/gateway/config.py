@@ -57,8 +57,7 @@ class GatewayConfig(ServiceConfig):
     )
 
     def validate(self) -> Iterable[str]:
-        """Yield the faults that concern several settings at once."""
-        yield from super(GatewayConfig, self).validate()
+        """Yield the faults that concern several of these settings; the base class's own come besides."""
         if self.identity_key_file is None:
             yield "--identity-key-file: needed, to vouch for callers to the services behind the door"
         if self.identity_trust_dir is None:

@@ -1,5 +1,6 @@
 """Access rules, settings and conversions."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.access import SCOPES
+from libs.common.config import ConfigError, load
 from libs.common.errors import Invalid
 from services.gateway.access import ACCESS, ANONYMOUS, DoorAccess
+from services.gateway.admin_key import main as admin_key
 from services.gateway.config import GatewayConfig
 from services.gateway.convert import to_key, to_profile_digest, to_tenant, to_timedelta, to_timestamp
 from services.gateway.descriptors import all_methods
@@ -48,28 +51,48 @@ def test_the_descriptor_set_is_whole():
     assert {service.rpartition(".")[2] for service in services} == declared
 
 
+NEEDED = ("--identity-key-file=k", "--identity-trust-dir=t")
+
+
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("flags", "says"),
     [
-        ({"upstreams": ("deployer",)}, "NAME=HOST:PORT"),
-        ({"upstreams": ("=x:1",)}, "NAME=HOST:PORT"),
-        ({"upstreams": ("a=x:1", "a=y:1")}, "twice"),
-        ({"identity_key_file": None}, "--identity-key-file"),
-        ({"identity_trust_dir": None}, "--identity-trust-dir"),
-        ({"upstream_cert_file": Path("c")}, "both or none"),
-        ({"host": "0.0.0.0"}, "--tls-cert-file"),
+        ((*NEEDED, "--upstreams=deployer"), "NAME=HOST:PORT"),
+        ((*NEEDED, "--upstreams==x:1"), "NAME=HOST:PORT"),
+        ((*NEEDED, "--upstreams=a=x:1,a=y:1"), "twice"),
+        (NEEDED[1:], "--identity-key-file"),
+        (NEEDED[:1], "--identity-trust-dir"),
+        ((*NEEDED, "--upstream-cert-file=c"), "both or none"),
+        ((*NEEDED, "--host=0.0.0.0"), "--tls-cert-file"),
     ],
 )
-def test_wrong_settings_are_told(settings, says):
-    given_ = {"identity_key_file": Path("k"), "identity_trust_dir": Path("t"), **settings}
-    faults = list(GatewayConfig(**given_).validate())
-    assert any(says in fault for fault in faults)
+def test_a_wrong_setting_is_told_once(flags, says):
+    with pytest.raises(ConfigError, match=re.escape(says)) as caught:
+        load(GatewayConfig, "gateway", flags, {})
+    assert len(caught.value.faults) == 1
 
 
 def test_good_settings_have_no_faults():
-    config = GatewayConfig(identity_key_file=Path("k"), identity_trust_dir=Path("t"))
-    assert list(config.validate()) == []
-    assert config.targets() == [("deployer", "127.0.0.1:7410"), ("tunnel", "127.0.0.1:7405")]
+    config = load(GatewayConfig, "gateway", NEEDED, {"ISTHMUS_GATEWAY_UPSTREAMS": "a=x:1,b=y:2"})
+    assert config.targets() == [("a", "x:1"), ("b", "y:2")]
+    with_tls = (*NEEDED, "--host=0.0.0.0", "--tls-cert-file=c", "--tls-key-file=k")
+    assert load(GatewayConfig, "gateway", with_tls, {})  # people come without certificates
+
+
+def test_admin_key_runs_in_the_environment_of_a_gateway(tmp_path, capsys):
+    environ = {
+        "ISTHMUS_GATEWAY_DATABASE_URL": f"sqlite:///{tmp_path}/g.db",
+        "ISTHMUS_GATEWAY_PORT": "7400",
+        "ISTHMUS_GATEWAY_UPSTREAMS": "deployer=x:1",
+    }
+    assert admin_key((f"--out={tmp_path}/admin.key",), environ) == 0
+    text = (tmp_path / "admin.key").read_text().strip()
+    assert text.startswith("isk_")
+    assert text not in capsys.readouterr().out
+    assert admin_key(("--tenant=Not An Id", f"--out={tmp_path}/other.key"), environ) == 1
+    assert "tenant" in capsys.readouterr().err
+    assert admin_key(("--outt=x",), environ) == 2
+    assert "did you mean '--out'?" in capsys.readouterr().err
 
 
 TIMES = st.integers(0, 2**48).map(lambda us: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us))
