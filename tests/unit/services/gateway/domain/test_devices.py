@@ -108,3 +108,9 @@ def test_a_token_is_good_for_its_minutes_and_a_leeway(late_s, reason):
 )
 def test_a_token_is_for_this_door_and_this_device(claims, reason):
     assert refused(verify_token, DEVICE.token(START, **claims), CREDENTIAL, NOW)[0] == reason
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.3, 0.123456789, 0.999999])
+def test_five_minutes_are_five_minutes_whatever_the_fraction(fraction):
+    token = DEVICE.token(START, iat=NOW + fraction, exp=NOW + fraction + 300.0)
+    assert verify_token(token, CREDENTIAL, NOW) == NOW + fraction + 300.0
