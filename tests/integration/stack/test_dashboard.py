@@ -1,0 +1,72 @@
+"""Every panel of the dashboards shows something while devices work: the demo is the load."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from deploy.local import topology
+from deploy.local.errors import StackError
+from deploy.local.fetch import find_prometheus
+from deploy.local.layout import ROOT, cache_folder
+from deploy.local.ports import free_offset
+from deploy.local.stack import Stack
+
+DASHBOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
+
+
+def write_log(path: Path) -> Path:
+    """Write a log of twelve users, each of whom looks at things of three kinds in turn."""
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["user", "type", "time", "kind"])
+        for user in range(12):
+            for number in range(2000):
+                rows.writerow(
+                    [f"user-{user}", "view", 1_700_000_000 + 60 * number, f"kind-{(user + number) % 3}"]
+                )
+    return path
+
+
+@pytest.mark.timeout(300)
+def test_every_panel_shows_something_under_load(tmp_path: Path) -> None:
+    try:
+        find_prometheus(cache_folder(os.environ), lambda text: None)
+    except StackError as error:
+        pytest.skip(f"no Prometheus here: {error}")
+    home = tmp_path / "home"
+    with Stack(home, free_offset(Stack(home).ports()), without=["grafana"]) as stack:
+        stack.up()
+        since = time.time()
+        demo = [sys.executable, "-m", "examples.demo", "--home", str(home), "--devices", "4"]
+        offset = ["--port-offset", str(stack.options.port_offset)]
+        log = ["--data", str(write_log(tmp_path / "views.csv"))]
+        done = subprocess.run([*demo, *offset, *log], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+        def values(expression: str) -> int:
+            """Return how many values the expression had since the load began."""
+            query = urllib.parse.urlencode(
+                {"query": expression, "start": since, "end": time.time(), "step": 5}
+            )
+            port = topology.PROMETHEUS + stack.options.port_offset
+            url = f"http://127.0.0.1:{port}/api/v1/query_range?{query}"
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                series = json.load(answer)["data"]["result"]
+            return sum(text != "NaN" for one in series for _, text in one["values"])
+
+        empty = [
+            f"{panel['title']}: {target['expr']}"
+            for path in DASHBOARDS
+            for panel in json.loads(path.read_text("utf-8"))["panels"]
+            for target in panel.get("targets", ())
+            if not values(target["expr"])
+        ]
+    assert empty == []
