@@ -412,6 +412,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         print(f"device agent: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_CONFIG
     setup_logging("device_agent", config.log_level)
+    # Events are people's: nothing that this process writes is for other users of the machine.
+    os.umask(0o077)
     _log.info("starting", extra={"config": redacted(config), "version": AGENT_VERSION})
     try:
         telemetry = Telemetry("device_agent", None, setup_tracing("device_agent", config.otlp_endpoint))

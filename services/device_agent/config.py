@@ -66,7 +66,11 @@ class AgentConfig:
     )
     otlp_endpoint: str = field(default="", metadata={"help": "where to send traces; empty sends none"})
     shutdown_grace_s: float = field(
-        default=5.0, metadata={"help": "seconds for runs in flight to end after SIGTERM", "min": 0.0}
+        default=5.0,
+        metadata={
+            "help": "seconds for apps' calls in flight to end after SIGTERM; runs are made again",
+            "min": 0.0,
+        },
     )
     pull_interval_s: float = field(
         default=3600.0,

@@ -168,8 +168,9 @@ class Puller:
             self._problems.clear(f"version {entry.key}")
             if installed is not None:
                 ready.append(installed)
-        if ready or changes.remove:
-            await self._tasks.activate(ready, changes.remove)
+        if ready or changes.remove or changes.unstage:
+            await self._tasks.activate(ready, changes.remove, changes.unstage)
+            self._problems.clear_all("uploads of ", [f"uploads of {key}" for key in self._tasks.profile])
         await self._relabel(changes)
         self._reports.ring()
         await self._clear_away(passing)
@@ -200,6 +201,7 @@ class Puller:
 
     def _explain(self, changes: Changes) -> None:
         self._problems.clear_all("set ")
+        self._problems.clear_all("version ", [f"version {entry.key}" for entry in changes.install])
         for entry in changes.refused:
             text = f"{entry.key} is here with another manifest; versions never change, so it is refused"
             self._problems.set(f"set {entry.key}", text, "MANIFEST_CHANGED")

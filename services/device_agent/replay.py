@@ -96,8 +96,9 @@ class Lines:
             events.append(check_app_event(event_from_json(line), f"line {number}"))
         except Invalid as error:
             # A line is one line: of the place within it only the column says something.
-            message = error.message.removeprefix(f"line {number}: ").removeprefix("event: line 1, ")
-            faults.append(f"line {number}: {message}")
+            message = error.message.removeprefix(f"line {number}: ")
+            place = message.removeprefix("event: line 1, ")
+            faults.append(f"line {number}{', ' if place != message else ': '}{place}")
 
 
 class FileReader:

@@ -148,7 +148,12 @@ class Runner:
             outcome = await self._vm.execute(Execution(run.task, run.version, run.events, features))
         except Invalid as error:
             finished = Finished("", (), "INPUT_TOO_LARGE", error.message)
-        except (Exhausted, Unavailable, NotFound) as error:
+        except NotFound:
+            outcome = await self._tasks.load(manifest)
+            if outcome.ok:
+                return False
+            finished = _finish(outcome, manifest)
+        except (Exhausted, Unavailable) as error:
             self._problems.set("task VM", error.message, error.reason)
             return False
         else:

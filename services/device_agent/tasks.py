@@ -8,7 +8,7 @@ order that the store knows: after a restart each trigger is inserted at that pla
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -128,7 +128,7 @@ class Tasks:
         except Error as error:
             await asyncio.to_thread(self.files.quarantine, version.task, version.version)
             await self._database.run(
-                lambda connection: version_store.quarantine(connection, version.task, version.version)
+                lambda connection: version_store.forget(connection, version.task, version.version)
             )
             text = f"doesn't verify, is in quarantine and doesn't run: {error.message}"
             self._problems.set(f"version {version.key}", text, error.reason)
@@ -142,10 +142,14 @@ class Tasks:
             version = left[0]
             loaded.add(version.key)
             outcome = await self.load(self.installed[version.key].manifest)
-            if not outcome.ok and version.state.runs:
-                # Its Python has changed under it, for example.
+            if outcome.ok:
+                continue
+            # Its Python has changed under it, for example.
+            if version.state.runs:
                 await self._roll_back(version, outcome.reason or "LOAD_ERROR", outcome.message)
-                await self._refresh()
+            else:
+                await self._database.run(_forgetter([version]))
+            await self._refresh()
 
     async def _replay(self) -> None:
         # Each trigger is inserted where it was: it sees the events after its activation and no others.
@@ -222,8 +226,10 @@ class Tasks:
         if manifest.key not in self.installed:
             await self._vm.unload(manifest.task, manifest.version)
 
-    async def activate(self, ready: Sequence[Installed], remove: Sequence[str]) -> None:
-        """Let staged, verified, loaded versions run and removed tasks go: all of it, or nothing.
+    async def activate(
+        self, ready: Sequence[Installed], remove: Sequence[str], unstage: Sequence[Version] = ()
+    ) -> None:
+        """Let staged, verified, loaded versions run, removed tasks and staged versions go: all or nothing.
 
         Raises:
             Exhausted: when the disk is full; nothing has changed.
@@ -238,6 +244,8 @@ class Tasks:
         def change(connection: sqlite3.Connection) -> None:
             for task in remove:
                 version_store.remove_task(connection, task)
+            for version in unstage:
+                version_store.forget(connection, version.task, version.version)
             version_store.activate(connection, entries, epochs)
 
         async with self.lock:
@@ -297,6 +305,14 @@ class Tasks:
             self.profile = profile
             self.profile_digest = profile_digest(profile)
         self.changed.ring()
+
+
+def _forgetter(versions: Sequence[Version]) -> Callable[[sqlite3.Connection], None]:
+    def forget(connection: sqlite3.Connection) -> None:
+        for version in versions:
+            version_store.forget(connection, version.task, version.version)
+
+    return forget
 
 
 def _stored_manifest(signed: bytes, version: Version) -> CheckedManifest:

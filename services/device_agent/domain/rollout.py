@@ -108,6 +108,8 @@ class Changes:
     """Running already, under another release."""
     remove: tuple[str, ...] = ()
     """Tasks that the set lacks."""
+    unstage: tuple[Version, ...] = ()
+    """Staged for an earlier set, never run, and not in this one."""
     refused: tuple[Entry, ...] = ()
     """Known by that name with another manifest: versions never change."""
     failed: tuple[Entry, ...] = ()
@@ -139,7 +141,16 @@ def plan_changes(versions: Iterable[Version], entries: Iterable[Entry]) -> Chang
     # Notes of failed versions stay: they keep the same release from trying the version again.
     installed = {task for (task, _), version in here.items() if version.state.has_files}
     remove = sorted(installed - tasks)
-    return Changes(tuple(install), tuple(relabel), tuple(remove), tuple(refused), tuple(failed))
+    named = {(entry.task, entry.version) for entry in wanted}
+    unstage = [v for key, v in here.items() if v.state is State.STAGED and key not in named]
+    return Changes(
+        install=tuple(install),
+        relabel=tuple(relabel),
+        remove=tuple(remove),
+        unstage=tuple(unstage),
+        refused=tuple(refused),
+        failed=tuple(failed),
+    )
 
 
 @dataclass(frozen=True, slots=True)

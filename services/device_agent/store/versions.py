@@ -103,11 +103,13 @@ def activate(
             _forget(connection, entry.task, version)
         if succession.running is not None and succession.keep_running_as_previous:
             _set_state(connection, entry.task, succession.running, State.PREVIOUS)
-        connection.execute(
+        cursor = connection.execute(
             "UPDATE versions SET state = 'ACTIVE', release = ?, activated_seq = ?, idle_s = 0,"
             " failures_in_a_row = 0, successes_since = 0 WHERE task = ? AND version = ?",
             (entry.release, seq, entry.task, entry.version),
         )
+        if cursor.rowcount != 1:
+            raise LookupError(f"{entry.key} isn't staged")
         add_report(connection, entry.task, entry.version, entry.release, Stage.ACTIVATED, moment)
     ensure_streams(connection, epochs)
 
@@ -192,10 +194,10 @@ def roll_back(
     return _restore_previous(connection, task)
 
 
-def quarantine(connection: sqlite3.Connection, task: str, version: str) -> None:
-    """Forget a version whose files no longer verify; if it ran, the previous one runs instead.
+def forget(connection: sqlite3.Connection, task: str, version: str) -> None:
+    """Forget a version that can't be used, through no fault of its own; if it ran, the previous one does now.
 
-    Nothing is reported: the version isn't to blame, and the next pull brings it back.
+    Nothing is reported: if the cloud still wants it, the next pull brings it back.
     """
     known = find_version(connection, task, version)
     _forget(connection, task, version)

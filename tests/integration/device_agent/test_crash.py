@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -219,18 +220,16 @@ async def test_a_stopped_agent_leaves_no_process_behind(cloud, agent):
         children = _children(agent.process.pid)
         assert children
         await agent.kill()
-    while any(_alive(pid) for pid in children):
+    while any(_alive(pid) for pid in children):  # noqa: ASYNC110 - nothing tells of a grandchild's end
         await asyncio.sleep(0.02)
 
 
 def _children(pid: int) -> list[int]:
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(child) for child in file.read().split()]
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _alive(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False

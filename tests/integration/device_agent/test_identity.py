@@ -1,6 +1,7 @@
 """Enrolment, credentials, clocks, and the state folder."""
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -120,8 +121,8 @@ async def test_a_clock_that_jumps_while_the_agent_runs_changes_nothing_for_the_c
 async def test_the_socket_is_private_and_a_stale_one_is_replaced(agent_config, tmp_path):
     (tmp_path / "state").mkdir(mode=0o700)
     path = tmp_path / "state" / "agent.sock"
-    script = f"import socket; s = socket.socket(socket.AF_UNIX); s.bind({str(path)!r})"
-    subprocess.run([sys.executable, "-c", script], check=True)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
     assert path.is_socket()
     async with running(Agent(agent_config())) as app:
         assert (await app.status()).agent_version

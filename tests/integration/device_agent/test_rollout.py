@@ -20,6 +20,12 @@ from services.device_agent.testing.app import running, states
 from services.device_agent.testing.tasks import ECHO, task
 
 V2 = 'def run(context):\n    return {"v": 2}\n'
+SOMETIMES = """
+def run(context):
+    if context.events[-1].fields.get("bad"):
+        raise ValueError("bad")
+    return {}
+"""
 RAISES = 'def run(context):\n    raise ValueError("no such luck")\n'
 
 
@@ -101,8 +107,7 @@ async def test_failures_in_a_row_go_back_to_the_good_version_and_are_reported(cl
 
 
 async def test_failures_with_a_success_between_do_not_roll_back(cloud, agent_config):
-    flaky = 'def run(context):\n    if context.events[-1].fields["bad"]:\n        raise ValueError("bad")\n    return {}\n'
-    cloud.publish(task(source=flaky, max_failures=2, confirm_runs=2))
+    cloud.publish(task(source=SOMETIMES, max_failures=2, confirm_runs=2))
     await cloud.want("d1", {"hello": "1"})
     async with running(Agent(agent_config(vm_workers=1))) as app:
         await app.until_state("hello@1", "ACTIVE")
@@ -114,8 +119,7 @@ async def test_failures_with_a_success_between_do_not_roll_back(cloud, agent_con
 
 
 async def test_a_confirmed_version_is_given_up_too_when_it_turns_bad(cloud, agent_config):
-    turns = 'def run(context):\n    if context.events[-1].fields.get("bad"):\n        raise ValueError("bad")\n    return {}\n'
-    cloud.publish(task(source=turns, max_failures=2))
+    cloud.publish(task(source=SOMETIMES, max_failures=2))
     await cloud.want("d1", {"hello": "1"})
     async with running(Agent(agent_config())) as app:
         await app.until_state("hello@1", "ACTIVE")

@@ -82,4 +82,4 @@ async def test_a_failure_is_reported_without_the_text_of_its_error(cloud, agent_
     report = list(cloud.reports.values())[-1]
     assert report.failure_reason == "EXCEPTION"
     assert "2 failures in a row" in report.failure_message
-    assert "ValueError (run.py, line 20, in run)" in report.failure_message
+    assert "ValueError (run.py, line 19, in run)" in report.failure_message
