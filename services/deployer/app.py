@@ -162,7 +162,14 @@ async def run(config: DeployerConfig) -> None:
         server: Server = create_server(
             config, deployer.services, access=ACCESS, verifier=verifier, telemetry=telemetry, clock=clock
         )
-        exporter = start_metrics_server(config.host, config.metrics_port, telemetry.registry)
+        exporter = start_metrics_server(
+            config.host,
+            config.metrics_port,
+            telemetry.registry,
+            cert_file=config.tls_cert_file,
+            key_file=config.tls_key_file,
+            client_ca_file=config.tls_client_ca_file,
+        )
         if exporter is not None:
             stack.callback(exporter.close)
         async with deployer.running():

@@ -1,5 +1,4 @@
-"""Blobs as files: `blobs/<first two hex digits>/<hex>`, and `uploads/<tenant>/<hex>-<size>` while they
-arrive.
+"""Blobs as files: `blobs/<two hex digits>/<hex>`, and `uploads/<tenant>/<hex>-<size>` while they arrive.
 
 The partial file is the whole state of an upload: its size is what is durable, so that nothing has to be
 written elsewhere, and a process that was killed goes on from there. Every method blocks on the disk; call
@@ -126,8 +125,8 @@ class BlobFiles:
         if digest != blob.digest:
             path.unlink()
             raise Invalid(
-                f"upload: its {size} bytes have the digest {digest}, not {blob.digest}; the file changed or was "
-                "damaged on its way: begin again",
+                f"upload: its {size} bytes have the digest {digest}, not {blob.digest}; the file changed "
+                "or was damaged on its way: begin again",
                 reason="DIGEST_MISMATCH",
             )
         with disk_errors(place):

@@ -39,7 +39,8 @@ from services.deployer.domain.model import (
     Version,
 )
 from services.deployer.domain.pull import Plan, Wish
-from services.deployer.domain.releases import NewRelease, ReleaseView, share_of
+from services.deployer.domain.release_rules import share_of
+from services.deployer.domain.releases import NewRelease, ReleaseView
 
 _DEFAULTS = Gate()
 _LARGEST_SECONDS = 315_576_000_000
@@ -87,7 +88,7 @@ def tenant_of(parent: str) -> str:
 
 
 def first_key(page_token: str, kind: type[int] | type[str], field: str) -> int | str | None:
-    """Return the position inside a page token, or None on the first page; raise Invalid for a foreign token."""
+    """Return the position inside a page token, None on the first page; raise Invalid for a foreign one."""
     position = decode_token(page_token)
     if not position:
         return None

@@ -162,11 +162,11 @@ class Tx(Protocol):
         ...
 
     def put_stage(self, stage: DeviceStage) -> bool:
-        """Store a stage unless the device has reached it or a later one for that release; tell whether it did."""
+        """Store a stage unless the device has reached it or a later one for the release; tell whether."""
         ...
 
     def put_running(self, release: Release, devices: Sequence[str]) -> None:
-        """Store CONFIRMED for devices that run the release's version already, unless they have a stage for it."""
+        """Store CONFIRMED for devices that run the version already and have no stage for the release."""
         ...
 
     def device_stages(self, device: DeviceName) -> Sequence[DeviceStage]:
@@ -236,7 +236,7 @@ class Store(Protocol):
     """Runs transactions."""
 
     async def run(self, work: Callable[[Tx], T]) -> T:
-        """Run `work` in a transaction and return what it returns; raise what it raises, with nothing written."""
+        """Return what `work` returns; raise what it raises, with nothing written."""
         ...
 
     async def read(self, work: Callable[[Tx], T]) -> T:

@@ -1,9 +1,9 @@
 """For tests: a deployer in this process, and clients of it, be it here or in a process of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,8 +19,6 @@ from isthmus.deployer.v1 import (
     device_pb2,
     device_pb2_grpc,
     manifest_pb2,
-    pull_pb2,
-    pull_pb2_grpc,
     push_index_pb2,
     push_index_pb2_grpc,
     release_pb2,
@@ -30,12 +28,9 @@ from isthmus.deployer.v1 import (
     trust_service_pb2,
     trust_service_pb2_grpc,
 )
-from isthmus.trust.v1 import trust_pb2
-from libs.common.client import Channel
 from libs.common.clock import Clock, SystemClock
 from libs.common.errors import Error
 from libs.common.identity import GATEWAY, Identity
-from libs.common.names import DeviceName
 from libs.common.rand import Randomness, SystemRandomness
 from libs.common.sql import open_database
 from libs.common.status import rpc_errors
@@ -43,30 +38,23 @@ from libs.common.testing import ServerChannel, running_server
 from libs.task.testing import SCRIPT, blob_ref, make_manifest
 from libs.trust.keys import SigningKey, public_from_raw
 from libs.trust.signing import RoleKeys
-from libs.trust.state import DeviceSet, TrustedState
 from libs.trust.testing import Authority, fake_key
 from services.deployer.access import ACCESS
 from services.deployer.app import MIGRATIONS, NAME, Deployer, build
 from services.deployer.blob_files import BlobFiles
 from services.deployer.config import DeployerConfig
 from services.deployer.domain.blobs import Files
-from services.deployer.domain.fleet import PROOF_DOMAIN
 from services.deployer.metrics import Metrics
 from services.deployer.notary import KeyNotary
 from services.deployer.store import Store
 from services.deployer.stores.sql import SqlStore
+from services.deployer.testing_devices import DONE as DONE
+from services.deployer.testing_devices import ActingAs, SimulatedDevice
+from services.deployer.testing_devices import Stage as Stage
+from services.deployer.testing_devices import enrol_request as enrol_request
 
 IDENTITY_KEY = Ed25519PrivateKey.from_private_bytes(b"deployer's identity, known to all"[:32])
 GATEWAY_SERVICE = Identity("", GATEWAY, "service", frozenset(), GATEWAY)
-Stage = pull_pb2.StageReport.Stage
-DONE = (
-    Stage.STAGE_DOWNLOADED,
-    Stage.STAGE_VERIFIED,
-    Stage.STAGE_STAGED,
-    Stage.STAGE_ACTIVATED,
-    Stage.STAGE_CONFIRMED,
-)
-ActingAs = Callable[[Identity | None], Channel]
 
 
 def user(tenant: str = "acme", *scopes: str) -> Identity:
@@ -296,130 +284,6 @@ class Client:
         return [(entry.actor, entry.action) for entry in reversed(answer.entries)]
 
 
-def enrol_request(
-    token: str, device_id: str, key: SigningKey, attributes: Mapping[str, str] | None = None
-) -> device_pb2.EnrolRequest:
-    """Return a request with its proof."""
-    public = key.public.public_bytes_raw()
-    proof = key.private.sign(b"\0".join((PROOF_DOMAIN, token.encode(), device_id.encode(), public)))
-    return device_pb2.EnrolRequest(
-        token=token, device_id=device_id, public_key=public, proof=proof, attributes=attributes or {}
-    )
-
-
-@dataclass
-class SimulatedDevice:
-    """A device that believes only what verifies, and does what it is told or fails at it."""
-
-    acting_as: ActingAs
-    tenant: str
-    device_id: str
-    agent_version: str = "0.1.0"
-    python_version: str = "3.11"
-    profile: set[str] = field(default_factory=set)
-    credential: str = ""
-    root: trust_pb2.Signed | None = None
-    last_set: bytes | None = None
-    reports: int = 0
-
-    @property
-    def name(self) -> str:
-        """Its resource name."""
-        return f"tenants/{self.tenant}/devices/{self.device_id}"
-
-    @property
-    def key(self) -> SigningKey:
-        """Its key, known to everybody."""
-        return fake_key(self.name)
-
-    @property
-    def identity(self) -> Identity:
-        """Who it is, as the gateway says."""
-        return Identity(self.tenant, self.name, "device", frozenset(), GATEWAY)
-
-    @property
-    def pull(self) -> "pull_pb2_grpc.PullServiceAsyncStub":
-        """The pull API, called as this device."""
-        return pull_pb2_grpc.PullServiceStub(self.acting_as(self.identity))
-
-    @property
-    def enrolment(self) -> "device_pb2_grpc.EnrolmentServiceAsyncStub":
-        """The enrolment API, called as this device."""
-        return device_pb2_grpc.EnrolmentServiceStub(self.acting_as(self.identity))
-
-    async def enrol(self, token: str, attributes: Mapping[str, str] | None = None) -> None:
-        """Enrol and pin the root."""
-        stub = device_pb2_grpc.EnrolmentServiceStub(self.acting_as(None))
-        answer = await stub.Enrol(enrol_request(token, self.device_id, self.key, attributes))
-        self.credential, self.root = answer.credential, answer.root
-
-    async def plan(self) -> tuple[DeviceSet, pull_pb2.PlanResponse]:
-        """Ask what to run, and verify the whole answer."""
-        assert self.root is not None
-        answer = await self.pull.Plan(
-            pull_pb2.PlanRequest(
-                profile=sorted(self.profile),
-                root_version=trust_pb2.Root.FromString(self.root.payload).version,
-                agent_version=self.agent_version,
-                python_version=self.python_version,
-            )
-        )
-        now = datetime.now(UTC)
-        state = TrustedState(self.root, DeviceName(self.tenant, self.device_id), now, self.last_set)
-        for root in answer.roots:
-            state.update_root(root)
-        accepted = state.accept_device_set(answer.device_set)
-        for manifest in answer.manifests:
-            state.accept_manifest(manifest)
-        self.root, self.last_set = state.root_signed, state.device_set_payload
-        return accepted, answer
-
-    async def report(
-        self,
-        entry: tuple[str, str, str],
-        stages: Iterable[Stage.ValueType],
-        *,
-        reason: str = "",
-        report_id: str = "",
-    ) -> None:
-        """Report stages of (task, version, release), each with a new id unless told."""
-        task, version, release = entry
-        reports = []
-        for stage in stages:
-            self.reports += 1
-            reports.append(
-                pull_pb2.StageReport(
-                    report_id=report_id or f"r{self.reports}",
-                    task=task,
-                    version=version,
-                    release=release,
-                    stage=stage,
-                    failure_reason=reason,
-                )
-            )
-        await self.pull.Report(pull_pb2.ReportRequest(reports=reports, profile=sorted(self.profile)))
-
-    async def follow(self, *, failing: Iterable[str] = ()) -> set[str]:
-        """Do what the plan says, once; versions in `failing` fail once active. Return what it runs then."""
-        wanted, _ = await self.plan()
-        bad = set(failing)
-        keys = {entry.key for entry in wanted.entries.values()}
-        for entry in wanted.entries.values():
-            if entry.key in self.profile:
-                continue
-            told = (entry.task, entry.version, entry.release)
-            if entry.key in bad:
-                await self.report(told, (*DONE[:4], Stage.STAGE_FAILED), reason="EXCEPTION")
-                keys.discard(entry.key)
-                keys |= {kept for kept in self.profile if kept.startswith(f"{entry.task}@")}
-            else:
-                before = {kept for kept in self.profile if kept.startswith(f"{entry.task}@")}
-                self.profile = (self.profile - before) | {entry.key}
-                await self.report(told, DONE)
-        self.profile = keys
-        return keys
-
-
 def index_stub(acting_as: ActingAs) -> "push_index_pb2_grpc.PushIndexServiceAsyncStub":
     """Return the push index's source, called as the gateway."""
     return push_index_pb2_grpc.PushIndexServiceStub(acting_as(GATEWAY_SERVICE))
@@ -458,7 +322,7 @@ def refused(kind: type[Error], match: str = "", *, reason: str = "") -> Iterator
             yield caught
     except Error as error:
         caught.append(error)
-        fits = type(error) is kind and match in error.message and reason in ("", error.reason)
-        assert fits, f"expected {kind.__name__} {reason} {match!r}, got {error.reason}: {error!r}"
-        return
-    raise AssertionError(f"expected {kind.__name__}, and nothing was refused")
+    assert caught, f"expected {kind.__name__}, and nothing was refused"
+    got = caught[0]
+    fits = type(got) is kind and match in got.message and reason in ("", got.reason)
+    assert fits, f"expected {kind.__name__} {reason} {match!r}, got {got.reason}: {got!r}"

@@ -149,7 +149,8 @@ class Catalogue:
                 missing.append(blob.digest)
             elif record.blob.size_bytes != blob.size_bytes:
                 raise Invalid(
-                    f"manifest: says {blob.digest} has {blob.size_bytes} bytes; it has {record.blob.size_bytes}",
+                    f"manifest: says {blob.digest} has {blob.size_bytes} bytes; "
+                    f"it has {record.blob.size_bytes}",
                     reason="SIZE_MISMATCH",
                 )
         if missing:

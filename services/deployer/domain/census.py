@@ -1,7 +1,9 @@
 """Counting a release's devices: passes over the fleet, remembered until the fleet changes."""
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from libs.common.clock import Clock
 from libs.common.names import ReleaseName
@@ -101,33 +103,16 @@ class Counter:
         return known
 
 
+@functools.lru_cache(maxsize=_MEMO)
 def attributes_of(text: str) -> Mapping[str, object]:
-    """Return the attributes of a fleet row."""
+    """Return the attributes of a fleet row; many rows share few texts."""
     value = jsontext.load(text, what="attributes")
     assert isinstance(value, dict)
-    return value
-
-
-async def survey(
-    store: Store, tenant: str, offer: Offer, *, opened_from: int | None = None, others: Iterable[Offer] = ()
-) -> Selection:
-    """Count a release's devices, in pages, each a transaction that only reads."""
-    counter = Counter(offer, opened_from, others)
-    after = ""
-    while True:
-
-        def page(tx: Tx, after: str = after) -> str:
-            rows = tx.scan_fleet(tenant, after, PAGE)
-            counter.add(rows)
-            return rows[-1].device if len(rows) == PAGE else ""
-
-        after = await store.read(page)
-        if not after:
-            return counter.result()
+    return MappingProxyType(value)
 
 
 class Census:
-    """Selections of running releases, remembered until the fleet or the release's open share changes."""
+    """Counts releases' devices, and remembers until the fleet or the release's open share changes."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -139,16 +124,45 @@ class Census:
         """Return how many devices a release selects now; over large fleets it may be some seconds old."""
         async with self._locks.of(str(release.name)):
             tenant = release.name.tenant
-            key = (await self._store.read(lambda tx: tx.fleet_revision(tenant)), release.open_share)
+            revision = await self._store.read(lambda tx: tx.fleet_revision(tenant))
             known = self._known.get(release.name)
-            began = self._clock.monotonic()
-            if known is not None and (known[0] == key or (known[0][1] == key[1] and began < known[2])):
-                return known[1]
-            selection = await survey(self._store, tenant, Offer.of(release))
-            took = self._clock.monotonic() - began
-            until = began + took + (min(_LONGEST_REST_S, _REST * took) if took > 0.05 else 0.0)
-            self._known[release.name] = (key, selection, until)
-            return selection
+            if known is not None:
+                (counted_at, share), selection, rest_until = known
+                rests = self._clock.monotonic() < rest_until
+                if share == release.open_share and (counted_at == revision or rests):
+                    return selection
+            return await self._count(Offer.of(release), None, ())
+
+    async def count(
+        self, offer: Offer, *, opened_from: int | None = None, others: Iterable[Offer] = ()
+    ) -> Selection:
+        """Count a release's devices anew; see `Counter` for the arguments."""
+        async with self._locks.of(str(offer.release.name)):
+            return await self._count(offer, opened_from, others)
+
+    async def _count(self, offer: Offer, opened_from: int | None, others: Iterable[Offer]) -> Selection:
+        """Pass over the fleet in pages, each a transaction that only reads."""
+        release = offer.release
+        tenant = release.name.tenant
+        began = self._clock.monotonic()
+        # Before the first page: what changes meanwhile must be counted again.
+        revision = await self._store.read(lambda tx: tx.fleet_revision(tenant))
+        counter = Counter(offer, opened_from, others)
+        after: str | None = ""
+        while after is not None:
+
+            def page(tx: Tx, after: str = after) -> str | None:
+                rows = tx.scan_fleet(tenant, after, PAGE)
+                counter.add(rows)
+                return rows[-1].device if len(rows) == PAGE else None
+
+            after = await self._store.read(page)
+        selection = counter.result()
+        ended = self._clock.monotonic()
+        took = ended - began
+        rest = min(_LONGEST_REST_S, _REST * took) if took > 0.05 else 0.0
+        self._known[release.name] = ((revision, release.open_share), selection, ended + rest)
+        return selection
 
     def forget(self, name: ReleaseName) -> None:
         """Drop what is remembered of a release that has ended."""

@@ -206,7 +206,7 @@ class Feed:
             yield Batch(revision, self._log[revision])
 
     async def _snapshot(self) -> AsyncIterator[list[DeviceChange]]:
-        """Yield the devices that the index has to know: those not running what they should, and the revoked."""
+        """Yield what the index has to know: devices not running what they should, and the revoked."""
         for tenant in await self._store.read(lambda tx: tx.fleet_tenants()):
             after = ""
             while True:

@@ -142,9 +142,9 @@ class Fleet:
                 )
             if device is not None:
                 raise AlreadyExists(
-                    f"{name}: is enrolled with another key. Two agents can't share an identity: give this one an id "
-                    "of its own. If it is the same machine and has lost its key, enrol it under a new id and revoke "
-                    "the old one",
+                    f"{name}: is enrolled with another key. Two agents can't share an identity: "
+                    "give this one an id of its own. If it is the same machine and has lost its key, "
+                    "enrol it under a new id and revoke the old one",
                     reason="OTHER_KEY",
                 )
             if not tx.use_token(token.token_hash):
@@ -238,7 +238,7 @@ class Fleet:
         return view
 
     def _move(self, tx: Tx, before: Device, after: Device, book: Book) -> None:
-        """Follow a change of attributes: out of the open releases that select the device no more, into others."""
+        """Follow a change of attributes out of open releases and into others."""
         device = after.name.device
         for offer in book.open_releases():
             was = offer.selects(device, before.attributes)
@@ -284,7 +284,7 @@ def check_etag(name: object, revision: int, etag: str) -> None:
 
 
 def check_attributes(attributes: Mapping[str, str]) -> None:
-    """Raise Invalid unless there are at most 64, with keys [a-z][a-z0-9_]{0,62} and values up to 256 bytes."""
+    """Raise Invalid unless at most 64, with keys [a-z][a-z0-9_]{0,62} and values up to 256 bytes."""
     if len(attributes) > MAX_ATTRIBUTES:
         raise _too_many(len(attributes))
     for key, value in attributes.items():

@@ -63,7 +63,8 @@ def decide(release: Release, counts: Counts, selected: int, fleet: int, now: dat
     gate, step = release.gate, release.steps[-1]
     since = max(step.open_time, release.resume_time or step.open_time)
     deadline = since + gate.step_timeout
-    where = f"step {len(release.steps)} of {len(release.shares)} ({percent(step.share / 100)} of the selected devices)"
+    share = percent(step.share / 100)
+    where = f"step {len(release.steps)} of {len(release.shares)} ({share} of the selected devices)"
     judged = counts.confirmed + counts.failed
 
     complete = counts.targeted > 0 and judged >= counts.targeted

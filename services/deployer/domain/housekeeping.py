@@ -1,4 +1,4 @@
-"""What has to be done now and then: collecting blobs that nobody needs, forgetting old ids, counting states."""
+"""What is done now and then: collecting blobs that nobody needs, forgetting old ids, counting states."""
 
 import asyncio
 import logging

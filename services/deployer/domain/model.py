@@ -156,7 +156,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Devices of a release: those selected, and how many stand at each stage (each counted at its furthest)."""
+    """Devices of a release: those selected, and how many have come how far, each at its furthest stage."""
 
     targeted: int = 0
     downloaded: int = 0

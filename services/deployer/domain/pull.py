@@ -246,7 +246,8 @@ def _check_report(report: StageReport, where: str, device: DeviceName) -> None:
         raise NotFound(f"{where}.release: {release}: not found", reason="NOT_FOUND")
     if report.failure_reason and not _REASON.fullmatch(report.failure_reason):
         raise Invalid(
-            f"{where}.failure_reason: {shown(report.failure_reason)} is not UPPER_SNAKE of at most 64 characters",
+            f"{where}.failure_reason: {shown(report.failure_reason)} is not UPPER_SNAKE "
+            "of at most 64 characters",
             reason="BAD_REASON",
         )
     if len(report.failure_message.encode()) > MAX_MESSAGE_BYTES:

@@ -14,7 +14,7 @@ from functools import partial
 from libs.common.clock import Clock
 from libs.common.errors import Conflict
 from libs.common.names import ReleaseName
-from services.deployer.domain.census import Census, Selection, survey
+from services.deployer.domain.census import Census
 from services.deployer.domain.gate import Advance, Decision, Hold, Pause, RollBack, Succeed, decide
 from services.deployer.domain.model import AuditEntry, Counts, Release, ReleaseState, StepStatus
 from services.deployer.domain.releases import close_step, rolled_back
@@ -48,7 +48,7 @@ class Reconciler:
         recheck_s: float = 10.0,
         min_interval_s: float = 0.05,
     ) -> None:
-        """Look at each running release every `recheck_s`, and at none more often than every `min_interval_s`."""
+        """Look at each running release every `recheck_s`, at none more often than each `min_interval_s`."""
         self._store = store
         self._census = census
         self._signals = signals
@@ -82,7 +82,7 @@ class Reconciler:
             await self._sleep(min([find_at, *self._due.values()]))
 
     async def _find(self) -> None:
-        """Take up the running releases that nobody told us of: those of before the start, of other replicas."""
+        """Take up running releases that nobody told us of: from before the start, from other replicas."""
         try:
             for name in await self._store.read(lambda tx: tx.running_releases()):
                 self._due.setdefault(name, 0.0)
@@ -140,26 +140,24 @@ class Reconciler:
             if decision.until is None:
                 return self._recheck_s
             return min(self._recheck_s, max(0.0, (decision.until - now).total_seconds()))
-        await self._commit(release, decision, counts, selection)
+        await self._commit(release, decision, counts)
         return 0.0
 
     async def _settle(self, release: Release) -> None:
-        """Count those confirmed that run the version already when its step opens: they have nothing to report."""
+        """Count as confirmed who runs the version already when its step opens: they have no more to say."""
         opened_from = 0
         settled = self._settled.get(release.name, 0)
         if settled:
             if settled == len(release.steps):
                 return
             opened_from = release.steps[settled - 1].share
-        selection = await survey(self._store, release.name.tenant, Offer.of(release), opened_from=opened_from)
+        selection = await self._census.count(Offer.of(release), opened_from=opened_from)
         for start in range(0, len(selection.already), _BATCH):
             batch = selection.already[start : start + _BATCH]
             await self._store.run(partial(_put_running, release=release, devices=batch))
         self._settled[release.name] = len(release.steps)
 
-    async def _commit(
-        self, release: Release, decision: Decision, counts: Counts, selection: Selection
-    ) -> None:
+    async def _commit(self, release: Release, decision: Decision, counts: Counts) -> None:
         now = self._clock.now()
         changed = replace(release, revision=release.revision + 1)
         match decision:

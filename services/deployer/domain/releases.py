@@ -1,30 +1,24 @@
 """Releases, as people see and steer them. What opens their steps is `services.deployer.domain.reconciler`."""
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from libs.common.clock import Clock
-from libs.common.errors import AlreadyExists, Invalid, Precondition
+from libs.common.errors import AlreadyExists, Precondition
 from libs.common.names import ReleaseName, VersionName
 from libs.common.rand import Randomness
-from services.deployer.domain.buckets import SHARES
-from services.deployer.domain.census import Census, Selection, survey
+from services.deployer.domain.census import Census, Selection
 from services.deployer.domain.creates import earlier_answer, remember
 from services.deployer.domain.fleet import check_etag
 from services.deployer.domain.gate import decide
 from services.deployer.domain.model import AuditEntry, Counts, Gate, Release, ReleaseState, StepStatus
+from services.deployer.domain.release_rules import check_gate, check_reason, check_shares
 from services.deployer.domain.rollout import Books, Offer
 from services.deployer.domain.signals import Signals
 from services.deployer.domain.trust import not_found
 from services.deployer.store import Store, Tx
-
-MAX_STEPS = 20
-MAX_REASON_BYTES = 1024
-MAX_TIME = timedelta(days=365)
-MAX_MIN_REPORTS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +57,9 @@ class Releases:
         randomness: Randomness,
         *,
         watch_recheck_s: float = 5.0,
+        watch_interval_s: float = 0.1,
     ) -> None:
+        """Let a watcher look again after `watch_recheck_s`, and not before `watch_interval_s`."""
         self._store = store
         self._books = books
         self._census = census
@@ -71,6 +67,7 @@ class Releases:
         self._clock = clock
         self._randomness = randomness
         self._watch_recheck_s = watch_recheck_s
+        self._watch_interval_s = watch_interval_s
 
     async def create(self, new: NewRelease, actor: str, *, validate_only: bool) -> ReleaseView:
         """Start a release: its first step opens at once.
@@ -114,8 +111,9 @@ class Releases:
         done, older = await self._store.read(before)
         if done is not None:
             return await self._view(done)
-        selection = await survey(self._store, new.tenant, offer, others=older)
+        selection = await self._census.count(offer, others=older)
         if validate_only:
+            self._census.forget(release.name)
             return _first_view(release, selection, now)
         replaced = selection.shared_with | selection.empty
 
@@ -129,8 +127,8 @@ class Releases:
             remember(tx, new.tenant, new.request_id, new.fingerprint, stored.name, now)
             detail = (
                 f"{stored.version}, policy {stored.policy_json or 'all'}, steps "
-                f"{', '.join(f'{share / 100:g} %' for share in stored.shares)}; selects {selection.selected} of "
-                f"{selection.fleet} devices"
+                f"{', '.join(f'{share / 100:g} %' for share in stored.shares)}; "
+                f"selects {selection.selected} of {selection.fleet} devices"
             )
             tx.add_audit(
                 AuditEntry(new.tenant, actor, "release.create", str(stored.name), detail[:2000], now)
@@ -151,7 +149,10 @@ class Releases:
             if release.state.ended:
                 continue
             stages = tx.stage_counts(release.sequence)
-            reason = f"{by.name} of {by.version.version} took its place; devices it hasn't reached keep what they have"
+            reason = (
+                f"{by.name} of {by.version.version} took its place; "
+                "devices it hasn't reached keep what they have"
+            )
             tx.update_release(
                 replace(
                     release,
@@ -196,6 +197,8 @@ class Releases:
                 if view.release.state.ended:
                     return
                 await self._wait(changed)
+                # Many devices report at once: a watcher is told of what they add up to.
+                await self._clock.sleep(self._watch_interval_s)
         finally:
             self._signals.releases.remove(listener)
 
@@ -210,8 +213,8 @@ class Releases:
             wait.cancel()
 
     async def pause(self, name: ReleaseName, reason: str, etag: str, actor: str) -> ReleaseView:
-        """Stop a release from taking further steps; raise NotFound, Conflict, or Precondition when it has ended."""
-        _check_reason(reason)
+        """Let a release take no more steps; raise NotFound, Conflict, or Precondition when it has ended."""
+        check_reason(reason)
 
         def change(release: Release, now: datetime) -> Release | None:
             if release.state is ReleaseState.PAUSED:
@@ -235,7 +238,7 @@ class Releases:
 
     async def roll_back(self, name: ReleaseName, reason: str, etag: str, actor: str) -> ReleaseView:
         """Take a release's version back from every device, ended or not; raise NotFound or Conflict."""
-        _check_reason(reason)
+        check_reason(reason)
         stored = await self._store.read(lambda tx: _release(tx, name))
         counts = (await self._view(stored)).counts
 
@@ -306,56 +309,6 @@ def close_step(
     return (*earlier, replace(last, counts=counts, close_time=close_time))
 
 
-def check_shares(shares: Sequence[int]) -> None:
-    """Raise Invalid unless there are 1 to 20 ascending shares of 1 to 10,000 basis points."""
-    if not 1 <= len(shares) <= MAX_STEPS:
-        raise Invalid(f"steps_percent: has {len(shares)} steps; give 1 to {MAX_STEPS}", reason="BAD_STEPS")
-    for index, share in enumerate(shares):
-        if not 1 <= share <= SHARES:
-            raise Invalid(
-                f"steps_percent[{index}]: {share / 100:g} is not above 0 and at most 100", reason="BAD_STEPS"
-            )
-        if index and share <= shares[index - 1]:
-            raise Invalid(
-                f"steps_percent[{index}]: {share / 100:g} doesn't ascend from {shares[index - 1] / 100:g}",
-                reason="BAD_STEPS",
-            )
-
-
-def share_of(value: float, index: int) -> int:
-    """Return a step's percents as basis points; raise Invalid unless 0 < p <= 100 with at most two decimals."""
-    share = round(value * 100) if math.isfinite(value) else 0
-    if not 0 < value <= 100 or abs(share - value * 100) > 1e-6:
-        raise Invalid(
-            f"steps_percent[{index}]: {value:g} must be above 0, at most 100, and have at most two decimals",
-            reason="BAD_STEPS",
-            metadata={"field": f"steps_percent[{index}]"},
-        )
-    return share
-
-
-def check_gate(gate: Gate) -> None:
-    """Raise Invalid unless percents are within 0 to 100 and times within 0 to 365 days."""
-    for field, value in (
-        ("confirmed_percent", gate.confirmed_percent),
-        ("failed_percent", gate.failed_percent),
-    ):
-        if not 0 <= value <= 100:  # also refuses NaN
-            raise Invalid(f"gate.{field}: {value:g} is not between 0 and 100", reason="BAD_GATE")
-    for field, time in (("soak_time", gate.soak_time), ("step_timeout", gate.step_timeout)):
-        if not timedelta(0) <= time <= MAX_TIME:
-            raise Invalid(
-                f"gate.{field}: {time} is not between 0 and {MAX_TIME.days} days", reason="BAD_GATE"
-            )
-    if gate.step_timeout <= gate.soak_time:
-        raise Invalid(
-            f"gate.step_timeout: {gate.step_timeout} is not longer than the soak_time, {gate.soak_time}",
-            reason="BAD_GATE",
-        )
-    if gate.min_report_count > MAX_MIN_REPORTS:
-        raise Invalid(f"gate.min_report_count: is more than {MAX_MIN_REPORTS}", reason="BAD_GATE")
-
-
 def _check_new(tx: Tx, release: Release) -> None:
     if tx.get_version(release.version) is None:
         raise not_found(release.version)
@@ -366,7 +319,10 @@ def _check_new(tx: Tx, release: Release) -> None:
 def _first_view(release: Release, selection: Selection, now: datetime) -> ReleaseView:
     counts = Counts(targeted=selection.targeted)
     decision = decide(release, counts, selection.selected, selection.fleet, now)
-    reason = f"would be made: its policy selects {selection.selected} of {selection.fleet} devices; {decision.reason}"
+    reason = (
+        f"would be made: its policy selects {selection.selected} of {selection.fleet} devices; "
+        f"{decision.reason}"
+    )
     # People ask how many the policy selects, not only the first step.
     return ReleaseView(release, replace(counts, targeted=selection.selected), reason)
 
@@ -381,13 +337,7 @@ def _release(tx: Tx, name: ReleaseName) -> Release:
 def _check_open(release: Release, what: str) -> None:
     if release.state.ended:
         raise Precondition(
-            f"{release.name}: has ended ({release.state.name.lower().replace('_', ' ')}) and can't be {what}; "
-            "only rolling back is left",
+            f"{release.name}: has ended ({release.state.name.lower().replace('_', ' ')}) and can't be "
+            f"{what}; only rolling back is left",
             reason="RELEASE_ENDED",
         )
-
-
-def _check_reason(reason: str) -> None:
-    size = len(reason.encode())
-    if size > MAX_REASON_BYTES:
-        raise Invalid(f"reason: has {size} bytes; at most {MAX_REASON_BYTES} are kept", reason="TOO_LARGE")

@@ -8,6 +8,7 @@ A version that failed is left out of the release it failed under and of every ol
 the same version tries again: whoever makes it wants that.
 """
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,8 +123,15 @@ def profile_of(wanted: Collection[Offer]) -> tuple[str, ...]:
     return tuple(sorted(offer.entry for offer in wanted))
 
 
-def index_digest(wanted: Sequence[str], reported: Sequence[str]) -> bytes:
-    """Return what the push index should hold for a device: 16 bytes, or none when it runs what it should."""
-    if sorted(wanted) == sorted(reported):
-        return b""
+def index_digest(wanted: tuple[str, ...], reported: tuple[str, ...]) -> bytes:
+    """Return what the push index should hold for a device: 16 bytes, or none when it runs what it should.
+
+    Both come sorted.
+    """
+    return b"" if wanted == reported else _digest(wanted)
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest(wanted: tuple[str, ...]) -> bytes:
+    """Return the profile digest of a wanted set; whole fleets share few."""
     return profile_digest(wanted)

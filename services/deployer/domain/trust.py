@@ -113,7 +113,7 @@ class Roots:
             if len(held) < opened.deployer_threshold:
                 raise Precondition(
                     f"root: its deployer role takes {opened.deployer_threshold} of "
-                    f"{', '.join(sorted(opened.deployer_key_ids))}, and this deployer holds {len(held)} of them; "
+                    f"{', '.join(sorted(opened.deployer_key_ids))}, and this deployer holds {len(held)}; "
                     "put the keys of GetDeployerKeys into the role, or devices would refuse every set",
                     reason="DEPLOYER_KEYS",
                 )

@@ -1,13 +1,14 @@
 """What `services.deployer.store` promises, of each implementation."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from libs.common.errors import AlreadyExists, Conflict
+from libs.common.errors import AlreadyExists, Conflict, NotFound
 from libs.common.names import DeviceName, ReleaseName, TaskName, VersionName
 from libs.common.testing import START
 from services.deployer.domain.model import (
@@ -319,3 +320,32 @@ async def test_the_audit_is_newest_first_and_by_resource(store: Store) -> None:
     assert [e.action for e in rest] == ["a1", "a0"]
     of_one = await store.read(lambda tx: tx.list_audit("acme", "r1", None, 10))
     assert [e.action for e in of_one] == ["a3", "a1"]
+
+
+async def test_one_that_raises_among_many_at_once_undoes_only_its_own(store: Store) -> None:
+    def work(index: int) -> Callable[[Tx], int]:
+        def add(tx: Tx) -> int:
+            tx.add_task(task(f"t{index:02}"))
+            if index % 3 == 0:
+                raise NotFound("no")
+            if index % 3 == 1:
+                tx.add_task(task(f"t{index:02}"))
+            return index
+
+        return add
+
+    done = await asyncio.gather(*(store.run(work(i)) for i in range(30)), return_exceptions=True)
+    assert [type(outcome) for outcome in done] == [NotFound, AlreadyExists, int] * 10
+    stored = await store.read(lambda tx: tx.list_tasks("acme", "", 100))
+    assert [t.name.task for t in stored] == [f"t{i:02}" for i in range(2, 30, 3)]
+
+
+async def test_a_caller_that_gives_up_takes_nobody_with_it(store: Store) -> None:
+    running = [asyncio.create_task(store.run(lambda tx, i=i: tx.add_task(task(f"t{i}")))) for i in range(6)]
+    await asyncio.sleep(0)
+    for one in running[::2]:
+        one.cancel()
+    done = await asyncio.gather(*running, return_exceptions=True)
+    assert done[1::2] == [None] * 3
+    stored = {t.name.task for t in await store.read(lambda tx: tx.list_tasks("acme", "", 100))}
+    assert {"t1", "t3", "t5"} <= stored

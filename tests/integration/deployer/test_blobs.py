@@ -28,6 +28,10 @@ async def write(client: Client, upload_id: str, offset: int, data: bytes) -> int
     return (await client.blobs.WriteBlob(request)).offset_bytes
 
 
+def stored(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*/*/*") if path.is_file())
+
+
 async def commit(client: Client, upload_id: str) -> None:
     await client.blobs.CommitBlob(blob_pb2.CommitBlobRequest(upload_id=upload_id))
 
@@ -199,7 +203,7 @@ async def test_what_nobody_pins_is_collected_after_its_grace(tmp_path: Path) -> 
         loose = await client.upload(CONTENT)
         unfinished = await begin(client, blob_ref(b"unfinished"))
         hour = timedelta(hours=1)
-        files = sorted(path for path in tmp_path.glob("*/*/*") if path.is_file())
+        files = stored(tmp_path)
         assert len(files) == 3
         for path in files:  # the files' own times are the machine's
             os.utime(path, (clock.now().timestamp(), clock.now().timestamp()))
@@ -212,7 +216,7 @@ async def test_what_nobody_pins_is_collected_after_its_grace(tmp_path: Path) -> 
             await client.read(loose.digest)
         with refused(NotFound):
             await write(client, unfinished.upload_id, 0, b"unfinished")
-        assert len([path for path in tmp_path.glob("*/*/*") if path.is_file()]) == 1
+        assert len(stored(tmp_path)) == 1
         await client.release()  # what a version pins is there
 
 

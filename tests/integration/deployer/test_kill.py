@@ -1,6 +1,7 @@
 """kill -9 of a real deployer process at each stage of a rollout: what it acknowledged is there afterwards."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -188,10 +189,8 @@ async def test_an_upload_goes_on_from_what_was_acknowledged(process: Process) ->
         call = process.client().blobs.WriteBlob(request)
         await asyncio.sleep(0)
         await process.kill_and_start()
-        try:
+        with contextlib.suppress(grpc.aio.AioRpcError):
             await call
-        except grpc.aio.AioRpcError:
-            pass
         begun = await process.client().blobs.BeginBlob(blob_pb2.BeginBlobRequest(blob=ref))
         assert begun.offset_bytes >= acknowledged
         acknowledged = begun.offset_bytes

@@ -206,7 +206,7 @@ async def test_who_leaves_counts_no_more(published: Client) -> None:
 
 async def test_a_newer_release_takes_the_place_of_one_that_runs(published: Client) -> None:
     devices = await published.enrol_many(10)
-    older = await published.release(steps=[50, 100])
+    older = await published.release(steps=[50, 100], soak_s=3600)
     had = {device.device_id for device in devices if await device.follow()}
     newer = await published.release("2.0.0", steps=[20, 100], soak_s=3600)
     ended = await published.get_release(older.name)

@@ -69,7 +69,8 @@ async def test_the_push_index_knows_who_has_something_to_pull(tmp_path: Path) ->
         index = Index()
         call = index_stub(running.channel.acting_as).Watch(push_index_pb2.WatchRequest(), timeout=60)
         index.apply(await call.read())
-        assert index.revision and not index.digests
+        assert index.revision
+        assert not index.digests
         await client.release()
         wanted = profile_digest(["genres@1.0.0"])
         async with asyncio.timeout(30):

@@ -28,8 +28,7 @@ async def publish(feed: Feed, signals: Signals, *devices: int) -> None:
     running = asyncio.create_task(feed.run())
     for device in devices:
         signals.device_changed(DeviceName("acme", f"d{device}"))
-    while feed.revision == before:
-        await asyncio.sleep(0)
+    await anext(feed.watch(before))
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
