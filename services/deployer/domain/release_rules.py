@@ -1,6 +1,5 @@
 """What a release must keep to, whatever the state: steps, gates, texts."""
 
-import math
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -32,8 +31,8 @@ def check_shares(shares: Sequence[int]) -> None:
 
 def share_of(value: float, index: int) -> int:
     """Return percents as basis points; raise Invalid unless 0 < p <= 100 with at most two decimals."""
-    share = round(value * 100) if math.isfinite(value) else 0
-    if not 0 < value <= 100 or abs(share - value * 100) > 1e-6:
+    share = round(value * 100) if 0 < value <= 100 else 0  # NaN compares false
+    if not share or abs(share - value * 100) > 1e-6:
         raise Invalid(
             f"steps_percent[{index}]: {value:g} must be above 0, at most 100, and have at most two decimals",
             reason="BAD_STEPS",
