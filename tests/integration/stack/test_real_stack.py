@@ -25,7 +25,8 @@ PARENT = "tenants/default"
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    home = tmp_path_factory.mktemp("stack")
+    # A space in the path must trouble nobody.
+    home = tmp_path_factory.mktemp("stack") / "my home"
     with Stack(home, free_offset(Stack(home).ports()), without=WITHOUT) as stack:
         stack.up()
         yield stack

@@ -18,12 +18,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.local import health
+from deploy.local import health, supervision
 from deploy.local import stack as stack_module
 from deploy.local.__main__ import main
 from deploy.local.errors import StackError
 from deploy.local.layout import Layout, Options
 from deploy.local.stack import Stack
+from deploy.local.status import Row
 
 pytestmark = pytest.mark.usefixtures("fake_services")
 MakeStack = Callable[..., Stack]
@@ -146,6 +147,29 @@ def test_restarts_come_slower_and_slower(make_stack: MakeStack, offset: int) -> 
     waits = [(later - earlier) % 86400 for earlier, later in itertools.pairwise(seconds[1:])]
     # The supervisor waits a second longer each time; what a start itself takes comes on top.
     assert all(wait >= number for number, wait in enumerate(waits[1:], 1)), waits
+
+
+def test_a_service_that_is_given_up_is_reported_and_comes_back_with_the_next_start(
+    make_stack: MakeStack, offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "RETRIES", 1)
+    stack = make_stack(offset)
+    stack.up()
+    crash = stack.layout.home / "tunnel" / "crash"
+    crash.touch()
+    stack.kill("tunnel")
+
+    def tunnel() -> Row:
+        return next(row for row in stack.status() if row.name == "tunnel")
+
+    eventually(lambda: tunnel().state == "given up", "given up")
+    assert tunnel().pid == 0
+    assert tunnel().health.startswith("given up: ")
+    crash.unlink()
+    said: list[str] = []
+    stack.up(said.append)
+    assert said == ["starting tunnel"]
+    assert (tunnel().state, tunnel().health) == ("running", "")
 
 
 def test_restart_is_no_crash(make_stack: MakeStack, offset: int) -> None:
