@@ -29,7 +29,7 @@ class Plan:
 
     devices: int = 8
     events_per_device: int = 3000
-    events_per_s: float = 45.0
+    events_per_s: float = 24.0
     """On each device."""
     replay_s: float = 30.0
     """How long the histories run on the good version before the bad one comes."""
