@@ -69,6 +69,7 @@ class FakeCloud:
         credential_s: how long credentials last.
         clock_ahead_s: how far the cloud's clock is ahead of this machine's.
         set_lifetime: how long signed sets last.
+        credentials: TLS; None speaks in the clear.
     """
 
     def __init__(self) -> None:
@@ -86,6 +87,7 @@ class FakeCloud:
         self.credential_s = 30 * 86400.0
         self.clock_ahead_s = 0.0
         self.set_lifetime = timedelta(hours=24)
+        self.credentials: grpc.ServerCredentials | None = None
         self.devices: dict[str, _Device] = {}
         self.root_keys = SigningKey.generate()
         self.author = SigningKey.generate()
@@ -181,7 +183,11 @@ class FakeCloud:
     async def start(self, port: int = 0) -> None:
         """Listen; also again, on the same port, after `stop`."""
         server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        self.port = server.add_insecure_port(f"127.0.0.1:{port or self.port}")
+        address = f"127.0.0.1:{port or self.port}"
+        if self.credentials is None:
+            self.port = server.add_insecure_port(address)
+        else:
+            self.port = server.add_secure_port(address, self.credentials)
         server.add_generic_rpc_handlers(
             (
                 self._handlers(

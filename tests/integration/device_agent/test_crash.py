@@ -55,6 +55,9 @@ class Process:
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "services.device_agent", env=self.environ, stderr=asyncio.subprocess.DEVNULL
         )
+        # Connecting before it listens would only make gRPC wait longer before the next try.
+        while not self.socket.exists() and self.process.returncode is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
         app = App(self.socket)
         try:
             await app.stub.GetStatus(pb.GetStatusRequest(), wait_for_ready=True, timeout=60)
@@ -68,6 +71,7 @@ class Process:
     async def kill(self) -> None:
         os.kill(self.process.pid, signal.SIGKILL)
         await self.process.wait()
+        self.socket.unlink(missing_ok=True)
 
 
 @pytest.fixture

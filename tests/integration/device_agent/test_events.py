@@ -178,7 +178,7 @@ async def test_a_file_is_read_with_its_bad_lines_told_by_number(cloud, agent_con
         assert agent.reader.bad_lines == 4
         (problem,) = [p for p in status.problems if p.startswith("events file lines")]
         assert "4 lines are no events" in problem
-        for text in ("line 4:", "line 5:", "line 6: longer than"):
+        for text in ("line 4, column 1:", "line 5:", "line 6: longer than"):
             assert text in problem
 
 
