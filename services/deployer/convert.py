@@ -44,6 +44,8 @@ from services.deployer.domain.releases import NewRelease, ReleaseView
 
 _DEFAULTS = Gate()
 _LARGEST_SECONDS = 315_576_000_000
+_LONGEST_ID = 128
+LARGEST = 2**63 - 2
 
 
 # ---- small things ----
@@ -87,31 +89,38 @@ def tenant_of(parent: str) -> str:
     return TenantName.parse(parent, "parent").tenant
 
 
-def first_key(page_token: str, kind: type[int] | type[str], field: str) -> int | str | None:
-    """Return the position inside a page token, None on the first page; raise Invalid for a foreign one."""
-    position = decode_token(page_token)
-    if not position:
-        return None
-    value = position.get(field)
-    if type(value) is not kind:
-        raise Invalid(
-            "page_token: is of another list; leave it empty for the first page",
-            reason="BAD_PAGE_TOKEN",
-            metadata={"field": "page_token"},
-        )
-    return value
-
-
 def text_page(page_token: str, requested: int, field: str) -> tuple[str, int]:
-    """Return where a list by name goes on, and how many to give."""
-    after = first_key(page_token, str, field)
-    return (after if isinstance(after, str) else ""), page_size(requested)
+    """Return after which id a list goes on, and how many to give; raise Invalid for a foreign token."""
+    after = decode_token(page_token).get(field, "") if page_token else ""
+    if (
+        not isinstance(after, str)
+        or not after.isprintable()
+        or len(after) > _LONGEST_ID
+        or (page_token and not after)
+    ):
+        raise _foreign_token()
+    return after, page_size(requested)
 
 
 def number_page(page_token: str, requested: int, field: str) -> tuple[int | None, int]:
-    """Return below which sequence a list goes on, and how many to give."""
-    before = first_key(page_token, int, field)
+    """Return below which number a list goes on, and how many to give; raise Invalid for a foreign token."""
+    before = decode_token(page_token).get(field) if page_token else None
+    if page_token and (type(before) is not int or not 0 <= before <= LARGEST):
+        raise _foreign_token()
     return (before if isinstance(before, int) else None), page_size(requested)
+
+
+def _foreign_token() -> Invalid:
+    return Invalid(
+        "page_token: is of another list; leave it empty for the first page",
+        reason="BAD_PAGE_TOKEN",
+        metadata={"field": "page_token"},
+    )
+
+
+def number(value: int) -> int:
+    """Return an unsigned number, or the largest that a store can compare with."""
+    return min(value, LARGEST)
 
 
 def next_token(count: int, limit: int, field: str, last: str | int) -> str:
@@ -281,7 +290,9 @@ def _step(step: StepStatus, now: Counts) -> release_pb2.StepStatus:
 # ---- pull, push, audit ----
 def wish(request: pull_pb2.PlanRequest) -> Wish:
     """Read what a device asks with."""
-    return Wish(tuple(request.profile), request.root_version, request.agent_version, request.python_version)
+    return Wish(
+        tuple(request.profile), number(request.root_version), request.agent_version, request.python_version
+    )
 
 
 def plan(value: Plan) -> pull_pb2.PlanResponse:

@@ -207,7 +207,7 @@ class TrustService(trust_service_pb2_grpc.TrustServiceServicer):
         """See the proto."""
         tenant = own_tenant(request.parent)
         first, limit = convert.number_page(request.page_token, request.page_size, "root")
-        roots = await self._roots.list(tenant, first or request.first_version, limit)
+        roots = await self._roots.list(tenant, first or convert.number(request.first_version), limit)
         token = convert.next_token(len(roots), limit, "root", roots[-1].version + 1 if roots else 0)
         return trust_service_pb2.ListRootsResponse(
             roots=[convert.signed(root.signed) for root in roots], next_page_token=token

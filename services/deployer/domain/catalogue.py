@@ -10,6 +10,7 @@ from libs.task.script import MAX_BYTES as MAX_SCRIPT_BYTES
 from services.deployer.domain.blobs import Blobs
 from services.deployer.domain.creates import earlier_answer, remember
 from services.deployer.domain.model import AuditEntry, Task, Version
+from services.deployer.domain.texts import check_text
 from services.deployer.domain.trust import Notary, newest_root, not_found
 from services.deployer.store import Store, Tx
 
@@ -45,13 +46,7 @@ class Catalogue:
             AlreadyExists: when the tenant has a task of that id.
             Exhausted: when it has 1000.
         """
-        size = len(new.description.encode())
-        if size > MAX_DESCRIPTION_BYTES:
-            raise Invalid(
-                f"description: has {size} bytes; at most {MAX_DESCRIPTION_BYTES} are kept",
-                reason="TOO_LARGE",
-                metadata={"field": "description"},
-            )
+        check_text(new.description, "description", MAX_DESCRIPTION_BYTES)
         now = self._clock.now()
         tenant = new.name.tenant
 

@@ -2,25 +2,25 @@
 
 from datetime import datetime
 
-from libs.common.errors import AlreadyExists, Invalid
+from libs.common.errors import AlreadyExists
 from libs.common.names import shown
 from services.deployer.domain.model import PastRequest
+from services.deployer.domain.texts import check_text
 from services.deployer.store import Tx
 
-MAX_ID_LENGTH = 64
+MAX_ID_BYTES = 64
 
 
 def earlier_answer(tx: Tx, tenant: str, request_id: str, fingerprint: bytes) -> str | None:
     """Return the resource that an earlier request of this id made, or None.
 
     Raises:
-        Invalid: for an id longer than 64 characters.
+        Invalid: for an id longer than 64 bytes.
         AlreadyExists: when the earlier request asked for something else.
     """
     if not request_id:
         return None
-    if len(request_id) > MAX_ID_LENGTH:
-        raise Invalid(f"request_id: {shown(request_id)} is too long; use a UUID", reason="BAD_REQUEST_ID")
+    check_text(request_id, "request_id", MAX_ID_BYTES)
     past = tx.get_request(tenant, request_id)
     if past is None:
         return None

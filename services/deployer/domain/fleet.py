@@ -16,6 +16,7 @@ from libs.trust.keys import public_from_raw
 from services.deployer.domain.model import AuditEntry, Device, EnrolmentToken
 from services.deployer.domain.rollout import Book, Books, failures_of, profile_of
 from services.deployer.domain.signals import Signals
+from services.deployer.domain.texts import check_text
 from services.deployer.domain.trust import Notary, newest_root, not_found
 from services.deployer.store import Store, Tx
 
@@ -294,13 +295,7 @@ def check_attributes(attributes: Mapping[str, str]) -> None:
                 reason="BAD_ATTRIBUTE",
                 metadata={"field": "attributes"},
             )
-        size = len(value.encode())
-        if size > MAX_VALUE_BYTES:
-            raise Invalid(
-                f"attributes: value of {key!r} has {size} bytes; at most {MAX_VALUE_BYTES} are kept",
-                reason="BAD_ATTRIBUTE",
-                metadata={"field": "attributes"},
-            )
+        check_text(value, f"attributes.{key}", MAX_VALUE_BYTES)
 
 
 def _check_proof(wish: Enrolment) -> None:

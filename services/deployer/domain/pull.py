@@ -26,6 +26,7 @@ from services.deployer.domain.model import (
 )
 from services.deployer.domain.rollout import Books, Offer, failures_of
 from services.deployer.domain.signals import Meter, Signals
+from services.deployer.domain.texts import check_text
 from services.deployer.domain.trust import Notary, newest_root
 from services.deployer.store import Store, Tx
 
@@ -234,11 +235,9 @@ def check_profile(profile: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_report(report: StageReport, where: str, device: DeviceName) -> None:
-    if not 1 <= len(report.report_id.encode()) <= MAX_REPORT_ID_BYTES:
-        raise Invalid(
-            f"{where}.report_id: {shown(report.report_id)} must have 1 to {MAX_REPORT_ID_BYTES} bytes",
-            reason="BAD_REPORT_ID",
-        )
+    if not report.report_id:
+        raise Invalid(f"{where}.report_id: is missing; draw one for each report", reason="BAD_REPORT_ID")
+    check_text(report.report_id, f"{where}.report_id", MAX_REPORT_ID_BYTES)
     check_id(report.task, f"{where}.task")
     check_version(report.version, f"{where}.version")
     release = ReleaseName.parse(report.release, f"{where}.release")
@@ -250,8 +249,7 @@ def _check_report(report: StageReport, where: str, device: DeviceName) -> None:
             "of at most 64 characters",
             reason="BAD_REASON",
         )
-    if len(report.failure_message.encode()) > MAX_MESSAGE_BYTES:
-        raise Invalid(f"{where}.failure_message: has more than {MAX_MESSAGE_BYTES} bytes", reason="TOO_LARGE")
+    check_text(report.failure_message, f"{where}.failure_message", MAX_MESSAGE_BYTES)
 
 
 def _stage(name: DeviceName, offer: Offer, stage: Stage, reason: str, message: str) -> DeviceStage:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from libs.common.errors import Invalid
 from services.deployer.domain.buckets import SHARES
 from services.deployer.domain.model import Gate
+from services.deployer.domain.texts import check_text
 
 MAX_STEPS = 20
 MAX_REASON_BYTES = 1024
@@ -64,7 +65,5 @@ def check_gate(gate: Gate) -> None:
 
 
 def check_reason(reason: str) -> None:
-    """Raise Invalid when the words for the audit are longer than 1024 bytes."""
-    size = len(reason.encode())
-    if size > MAX_REASON_BYTES:
-        raise Invalid(f"reason: has {size} bytes; at most {MAX_REASON_BYTES} are kept", reason="TOO_LARGE")
+    """Raise Invalid when the words for the audit are too long."""
+    check_text(reason, "reason", MAX_REASON_BYTES)
