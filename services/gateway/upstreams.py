@@ -15,6 +15,7 @@ from services.gateway.domain.routes import Method
 _HEALTH_TIMEOUT_S = 1.0
 _HEALTH_CACHE_S = 1.0
 _RETRY_AFTER_S = 1.0
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,9 @@ class Upstream:
 
     def unreachable(self, error: grpc.aio.AioRpcError) -> Unavailable | None:
         """Return what to tell a caller whose call didn't reach the service; None when it did."""
-        # Every answer of a service has trailers: a status without was made up on this side of the connection.
-        if error.code() is not grpc.StatusCode.UNAVAILABLE or error.trailing_metadata():
+        # Every answer of a service has trailers: a status without was made up on this side of the connection,
+        # or by a server that cancels its calls as it goes down.
+        if error.code() not in _AWAY or error.trailing_metadata():
             return None
         self._count_unreachable(self.name)
         return Unavailable(

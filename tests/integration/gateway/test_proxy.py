@@ -1,6 +1,7 @@
 """Calls through the door, of all four shapes, to fake services on real connections."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
@@ -319,6 +320,32 @@ async def test_a_service_that_is_away_is_named_and_found_again(tmp_path):
         async with serving(upstream, port=port):
             await answered(channel)
         await eventually(lambda: len(made.live) == 0)
+
+
+@pytest.mark.parametrize("method", [UNARY, DOWN, UP, BOTH], ids=lambda method: method.name)
+async def test_a_service_that_stops_in_the_middle_of_a_call_was_away(tmp_path, method):
+    upstream, started = FakeUpstream(), asyncio.Event()
+
+    async def hang(request, context):
+        started.set()
+        await asyncio.Event().wait()
+
+    async def hang_stream(request, context):
+        await hang(request, context)
+        yield b""
+
+    upstream.on(method, hang_stream if method.server_streaming else hang)
+    async with AsyncExitStack() as stack:
+        port = await stack.enter_async_context(serving(upstream))
+        async with running_gateway(through(tmp_path, port), await store_with(KEY)) as (_, channel):
+            calling = asyncio.create_task(call_once(channel, method))
+            await started.wait()
+            await stack.aclose()
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await calling
+    error = error_from_rpc(caught.value)
+    assert (caught.value.code(), error.reason) == (grpc.StatusCode.UNAVAILABLE, "UPSTREAM_UNREACHABLE")
+    assert error.retry_after_s
 
 
 async def answered(channel):
