@@ -3,14 +3,27 @@
 import asyncio
 import json
 import sqlite3
+from datetime import timedelta
 
 import grpc
 import pytest
 
 from isthmus.device_agent.v1 import device_agent_pb2 as pb
+from libs.common.clock import SystemClock
 from services.device_agent.app import Agent
+from services.device_agent.store import events as event_store
 from services.device_agent.testing.app import config, event, running
 from services.device_agent.testing.tasks import task
+
+
+class JumpingClock(SystemClock):
+    """The machine's clock, set by somebody."""
+
+    ahead_s = 0.0
+
+    def now(self):
+        return super().now() + timedelta(seconds=self.ahead_s)
+
 
 COLLECT = 'def run(context):\n    return {"ids": [e.event_id for e in context.events], **context.features}\n'
 
@@ -202,9 +215,10 @@ async def test_a_followed_file_goes_on_where_it_stopped_and_notices_another_one(
         assert not status.problems
 
 
-async def test_a_fast_file_waits_for_its_runs_and_drops_none(cloud, agent_config, tmp_path):
+@pytest.mark.parametrize("extra", [{}, {"event_id": ""}])
+async def test_a_fast_file_waits_for_its_runs_and_drops_none(cloud, agent_config, tmp_path, extra):
     path = tmp_path / "events.jsonl"
-    path.write_text(lines(*(go(i) for i in range(300))))
+    path.write_text(lines(*(go(i, **extra) for i in range(300))))
     cloud.publish(task(source=COLLECT, pending=8))
     await cloud.want("d1", {"hello": "1"})
     async with running(Agent(agent_config())) as app:
@@ -262,6 +276,28 @@ def _until_stored(tmp_path, count):
             connection.rollback()
     finally:
         connection.close()
+
+
+async def test_a_clock_that_jumps_takes_no_event_away(cloud, agent_config, tmp_path):
+    clock = JumpingClock()
+    agent = Agent(agent_config(max_event_age_s=3600.0, housekeeping_s=0.02), clock=clock)
+    async with running(agent) as app:
+        await app.until(lambda s: s.device)
+        await app.send(*(event("a", str(i)) for i in range(10)))
+        clock.ahead_s = 400 * 86400.0
+        await agent.housekeeper.cut_events()
+        assert await agent.database.run(event_store.stored_size) == (10, 950)
+
+
+async def test_a_script_reads_its_resources(cloud, agent_config):
+    reads = 'def run(context):\n    return {"text": context.resource("data/words.txt").read_text()}\n'
+    cloud.publish(task(source=reads, resources={"data/words.txt": b"hello there"}))
+    await cloud.want("d1", {"hello": "1"})
+    async with running(Agent(agent_config())) as app:
+        await app.until_state("hello@1", "ACTIVE")
+        await app.go()
+        (result,) = await app.results(1)
+        assert json.loads(result.result_json) == {"text": "hello there"}
 
 
 async def test_an_agent_without_a_cloud_serves_what_it_has(tmp_path):

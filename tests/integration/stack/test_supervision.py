@@ -25,6 +25,7 @@ from deploy.local.errors import StackError
 from deploy.local.layout import Layout, Options
 from deploy.local.stack import Stack
 from deploy.local.status import Row
+from deploy.local.supervision import alive
 
 pytestmark = pytest.mark.usefixtures("fake_services")
 MakeStack = Callable[..., Stack]
@@ -60,7 +61,7 @@ def test_up_returns_when_all_is_healthy_and_down_leaves_nothing(make_stack: Make
     assert stack.admin_key.startswith("isk_")
     processes = [psutil.Process(row.pid) for row in rows]
     assert stack.down() is True
-    assert [process for process in processes if process.is_running()] == []
+    assert not any(alive(process) for process in processes)
     assert stack.status() == []
     assert stack.down() is False
 
@@ -237,11 +238,11 @@ def test_what_a_killed_supervisor_left_behind_is_cleared_away(make_stack: MakeSt
     supervisor = psutil.Process(int(stack.layout.supervisor_pid_file.read_text()))
     supervisor.kill()
     eventually(lambda: not stack.running(), "no supervisor")
-    assert all(process.is_running() for process in old)
+    assert all(alive(process) for process in old)
     said: list[str] = []
     stack.up(said.append)
     assert sum("left behind" in line for line in said) == 3
-    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in old)
+    assert not any(alive(process) for process in old)
     assert [row.health for row in stack.status()] == ["", "", ""]
 
 
@@ -252,7 +253,7 @@ def test_down_ends_what_a_killed_supervisor_left_behind(make_stack: MakeStack, o
     os.kill(int(stack.layout.supervisor_pid_file.read_text()), signal.SIGKILL)
     eventually(lambda: not stack.running(), "no supervisor")
     assert stack.down() is True
-    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in old)
+    assert not any(alive(process) for process in old)
 
 
 def test_down_ends_a_stack_whose_supervisor_hangs(make_stack: MakeStack, offset: int) -> None:
@@ -262,9 +263,7 @@ def test_down_ends_a_stack_whose_supervisor_hangs(make_stack: MakeStack, offset:
     supervisor = psutil.Process(int(stack.layout.supervisor_pid_file.read_text()))
     supervisor.suspend()
     assert stack.down() is True
-    assert not any(
-        process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in [supervisor, *old]
-    )
+    assert not any(alive(process) for process in [supervisor, *old])
 
 
 def test_a_changed_setting_restarts_only_its_service(make_stack: MakeStack, offset: int) -> None:
@@ -309,6 +308,7 @@ def test_the_isthmus_command_finds_the_stack(make_stack: MakeStack, offset: int)
         "gateway": f"127.0.0.1:{7400 + offset}",
         "api_key_file": "admin.key",
         "tenant": "default",
+        "keys_dir": "keys",
         "ca_file": "tls/ca.pem",
     }
     for name in ("api_key_file", "ca_file"):

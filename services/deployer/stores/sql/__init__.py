@@ -19,10 +19,10 @@ from services.deployer.stores.sql.releases import ReleasesPart
 
 T = TypeVar("T")
 
-_ATTEMPTS = 5
+# In each round of those that want the same row, one wins.
+_ATTEMPTS = 30
+_PAUSE_S = 0.002
 _TOGETHER = 64
-# PostgreSQL: serialization failure, deadlock. The transaction did nothing and may be tried again.
-_AGAIN = frozenset({"40001", "40P01"})
 
 
 class SqlTx(CataloguePart, FleetPart, ReleasesPart, BlobsPart, LedgerPart):
@@ -65,13 +65,15 @@ class SqlStore:
             connection.exec_driver_sql(mode)
             return work(SqlTx(connection))
 
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             try:
                 return await self._database.run(transact)
-            except DBAPIError as error:
-                if getattr(error.orig, "sqlstate", "") not in _AGAIN:
+            except Unavailable as error:
+                # A serialization failure or a deadlock: nothing happened, and another may come through now.
+                if error.reason != "DATABASE_BUSY" or attempt == _ATTEMPTS - 1:
                     raise
-        raise Unavailable("the database is busy; try again", reason="DATABASE_BUSY", retry_after_s=1.0)
+            await asyncio.sleep(_PAUSE_S * attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _commit_all(self) -> None:
         try:

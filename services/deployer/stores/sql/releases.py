@@ -106,9 +106,9 @@ class ReleasesPart(Part):
         result = self._c.execute(
             insert.on_conflict_do_update(
                 index_elements=_STAGE_KEY, set_=told, where=stages.c.stage < insert.excluded.stage
-            )
+            ).returning(stages.c.stage)
         )
-        return result.rowcount == 1
+        return result.first() is not None
 
     def put_running(self, release: Release, devices: Sequence[str]) -> None:
         """See `Tx`."""
@@ -166,7 +166,9 @@ class ReleasesPart(Part):
         insert = self._upsert(reports).values(
             tenant=device.tenant, device=device.device, report_id=report_id, create_time=micros(now)
         )
-        return self._c.execute(insert.on_conflict_do_nothing()).rowcount == 1
+        # What the row count says of an insert differs between drivers; a returned row doesn't.
+        result = self._c.execute(insert.on_conflict_do_nothing().returning(reports.c.report_id))
+        return result.first() is not None
 
     def prune(self, before: datetime) -> int:
         """See `Tx`."""

@@ -103,3 +103,13 @@ def test_reading_on_from_any_stored_position_gives_the_rest(parts):
         rest = Lines(lines.position).feed(data[at:])
         seen = sum(len(chunk.events) for chunk in first)
         assert events[seen:] == [event for chunk in rest for event in chunk.events]
+
+
+def test_each_event_has_the_place_behind_it():
+    data = line(1) + b"nonsense\n\n" + line(2) + b"nonsense\n"
+    (chunk,), _ = read(data, final=False)
+    assert chunk.ends == [
+        FilePosition(7, len(line(1)), 1),
+        FilePosition(7, len(line(1)) + 10 + len(line(2)), 4),
+    ]
+    assert chunk.position == FilePosition(7, len(data), 5)
