@@ -221,8 +221,7 @@ class Stack:
         left = members(str(self.layout.home))
         for process in left:
             say(f"ending process {process.pid}, left behind by a stack whose supervisor is gone")
-            kill(process)
-        psutil.wait_procs(left, timeout=10)
+        kill(*left)
 
     def _check_ports(self, processes: Iterable[Process]) -> None:
         wanted = {
@@ -285,9 +284,7 @@ class Stack:
                 self._stop(self._running_processes())
                 self._supervisor.shut_down()
             left = members(str(self.layout.home))
-            for process in left:
-                kill(process)
-            psutil.wait_procs(left, timeout=10)
+            kill(*left)
             self.layout.options_file.unlink(missing_ok=True)
         return ran or bool(left)
 
@@ -360,7 +357,7 @@ class Stack:
         return self._supervisor.processes()[name].pid
 
     def kill(self, name: str) -> int:
-        """End a process as ``kill -9`` does, and return the id that it had; it comes back by itself.
+        """End a process as ``kill -9`` does, and return the id that it had; another comes by itself.
 
         Raises:
             StackError: the process isn't up.

@@ -254,7 +254,7 @@ class Supervisor:
             pid = int(self._layout.supervisor_pid_file.read_text("utf-8"))
             process = psutil.Process(pid)
             mine = process.environ().get(MARKER) == str(self._layout.home)
-            return pid if mine and process.status() != psutil.STATUS_ZOMBIE else 0
+            return pid if mine and alive(process) else 0
         except (OSError, ValueError, psutil.Error):
             return 0
 
@@ -302,10 +302,28 @@ def crashes(layout: Layout) -> dict[str, Crashes]:
     return found
 
 
-def kill(process: psutil.Process) -> None:
-    """End a process that nobody supervises any longer, hard."""
-    with contextlib.suppress(psutil.Error):
-        process.kill()
+def alive(process: psutil.Process) -> bool:
+    """Say whether a process still does something; one that only waits for its parent to notice doesn't."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def kill(*processes: psutil.Process) -> None:
+    """End processes as ``kill -9`` does, and return when they are gone.
+
+    Raises:
+        StackError: one is stuck in the kernel.
+    """
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    deadline = time.monotonic() + STOP_S
+    while left := [process.pid for process in processes if alive(process)]:
+        if time.monotonic() > deadline:
+            raise StackError(f"process {left[0]} doesn't end though it was killed")
+        time.sleep(0.01)
 
 
 def replace_file(path: Path, text: str) -> bool:
