@@ -14,8 +14,8 @@ from services.deployer.stores.sql import SqlStore
 from services.deployer.testing import sql_store
 
 # A PostgreSQL to test against, postgresql+psycopg://USER@HOST/DATABASE; each test makes a schema in it.
-POSTGRESQL = os.environ.get("ISTHMUS_TEST_POSTGRESQL_URL", "")
-needs_postgresql = pytest.mark.skipif(not POSTGRESQL, reason="no ISTHMUS_TEST_POSTGRESQL_URL")
+POSTGRESQL = os.environ.get("ISTHMUS_TEST_POSTGRES_URL", "")
+needs_postgresql = pytest.mark.skipif(not POSTGRESQL, reason="no ISTHMUS_TEST_POSTGRES_URL")
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=needs_postgresql)])
