@@ -126,13 +126,18 @@ class Agent:
             frames,
             reports,
         )
-        self.triggerer = Triggerer(self.database, self.tasks, self.runner.queue, clock, self.problems)
-        self.ingest = Ingest(self.database, self.triggerer.bell, clock, config.max_unprocessed_events)
+        self.triggerer = Triggerer(
+            self.database, self.tasks, self.runner.queue, clock, self.cloud_clock, self.problems
+        )
+        self.ingest = Ingest(
+            self.database, self.triggerer.bell, self.cloud_clock, config.max_unprocessed_events
+        )
         self.results = Results(self.database, self.runner.results)
         self.housekeeper = Housekeeper(
             self.database,
             self.tasks,
             clock,
+            self.cloud_clock,
             randomness,
             self.problems,
             retention=RetentionPolicy(config.max_events, config.max_event_bytes, config.max_event_age_s),
@@ -164,6 +169,8 @@ class Agent:
         await self.database.open()
         if self.config.gateway_target:
             await self._connect()
+        # Before the workers: they are let read the folder of versions, which must be there for that.
+        await asyncio.to_thread(self._files.prepare)
         await self.vm.start()
         await self.tasks.start()
         await self.runner.start()

@@ -9,6 +9,7 @@ from libs.common.rand import Randomness
 from libs.task.manifest import CheckedHealth
 from services.device_agent.domain.retention import RetentionPolicy, decide_cut
 from services.device_agent.domain.rollout import State, Verdict, Version, idle_left, judge
+from services.device_agent.identity import CloudClock
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.store import events as event_store
 from services.device_agent.store import frames as frame_store
@@ -28,6 +29,7 @@ class Housekeeper:
         database: Database,
         tasks: Tasks,
         clock: Clock,
+        cloud_clock: CloudClock,
         randomness: Randomness,
         problems: Problems,
         *,
@@ -40,6 +42,7 @@ class Housekeeper:
         self._database = database
         self._tasks = tasks
         self._clock = clock
+        self._cloud_clock = cloud_clock
         self._random = randomness
         self._problems = problems
         self._retention = retention
@@ -109,7 +112,7 @@ class Housekeeper:
 
     async def cut_events(self) -> None:
         """Delete events that nothing needs or that are over the bounds."""
-        now_s = self._clock.now().timestamp()
+        now_s = self._cloud_clock.now_s()
         horizon_s = self._tasks.horizon_s()
 
         def work(connection: sqlite3.Connection) -> tuple[int, bool]:

@@ -4,9 +4,9 @@ import re
 import sqlite3
 from collections.abc import Sequence
 
-from libs.common.clock import Clock
 from libs.common.errors import Exhausted, Invalid
 from libs.task.event import Event, check_event
+from services.device_agent.identity import CloudClock
 from services.device_agent.signals import Bell
 from services.device_agent.store import events as event_store
 from services.device_agent.store.database import Database
@@ -21,10 +21,13 @@ _TYPE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class Ingest:
     """Checks events and stores them; whoever gets an answer can forget them."""
 
-    def __init__(self, database: Database, triggers: Bell, clock: Clock, max_unprocessed: int) -> None:
+    def __init__(
+        self, database: Database, triggers: Bell, cloud_clock: CloudClock, max_unprocessed: int
+    ) -> None:
         self._database = database
         self._triggers = triggers
-        self._clock = clock
+        # Retention goes by when events came in: by a clock that doesn't jump.
+        self._clock = cloud_clock
         self._max_unprocessed = max_unprocessed
 
     async def add(
@@ -35,7 +38,7 @@ class Ingest:
         Raises:
             Exhausted: when too many wait for their triggers (BACKLOG), or the disk is full (DISK_FULL).
         """
-        now_s = self._clock.now().timestamp()
+        now_s = self._clock.now_s()
 
         def work(connection: sqlite3.Connection) -> tuple[int, int]:
             if event_store.backlog(connection) + len(events) > self._max_unprocessed:

@@ -41,8 +41,11 @@ class Chunk:
     """What some lines held, and where the next one begins."""
 
     events: list[Event]
+    ends: list[FilePosition]
+    """Behind each event."""
     faults: list[str]
     position: FilePosition
+    """Behind the last line."""
 
 
 class Lines:
@@ -78,6 +81,7 @@ class Lines:
 
     def _chunk(self, lines: Sequence[bytes], final: bool) -> Chunk:
         events: list[Event] = []
+        ends: list[FilePosition] = []
         faults: list[str] = []
         offset, number = self.position.offset, self.position.line
         for line in lines:
@@ -87,8 +91,10 @@ class Lines:
                 faults.append(f"line {number}: longer than {MAX_LINE_BYTES} bytes")
             elif line.strip():
                 self._parse(line, number, events, faults)
+                if len(events) > len(ends):
+                    ends.append(replace(self.position, offset=offset, line=number))
         self.position = replace(self.position, offset=offset, line=number)
-        return Chunk(events, faults, self.position)
+        return Chunk(events, ends, faults, self.position)
 
     @staticmethod
     def _parse(line: bytes, number: int, events: list[Event], faults: list[str]) -> None:
@@ -153,9 +159,9 @@ class FileReader:
         lines = Lines(FilePosition(0, 0, 0))
         async for block in _blocks(sys.stdin.buffer):
             for chunk in lines.feed(block):
-                await self._take(chunk, None, None)
+                await self._take(chunk, stored=False)
         for chunk in lines.feed(b"", final=True):
-            await self._take(chunk, None, None)
+            await self._take(chunk, stored=False)
 
     async def _read_path(self) -> bool:
         """Open and read the file; return whether to do so again: it isn't there yet, or another one is."""
@@ -183,10 +189,8 @@ class FileReader:
         while True:
             block = await asyncio.to_thread(file.read, _BLOCK_BYTES)
             final = not block and not self._follow
-            start = lines.position
             for chunk in lines.feed(block, final=final):
-                await self._take(chunk, start, chunk.position)
-                start = chunk.position
+                await self._take(chunk)
             if final:
                 return False
             if not block:
@@ -194,21 +198,20 @@ class FileReader:
                 if await asyncio.to_thread(_replaced, self._path, status.st_ino, file.tell()):
                     return True
 
-    async def _take(self, chunk: Chunk, start: FilePosition | None, end: FilePosition | None) -> None:
+    async def _take(self, chunk: Chunk, *, stored: bool = True) -> None:
         """Store a chunk's events in as small groups as the runs that they may trigger allow.
 
-        The position moves with the last group: after a crash in between the chunk is read again, and events
-        with ids aren't taken twice. Events without ids move it alone, all at once.
+        The position behind a group is stored with it, so that a restart goes on with the next event.
         """
         self._tell(chunk.faults)
-        events = chunk.events
+        at = 0
         while True:
-            count = await self._room(events)
-            if start is not None and not all(event.event_id for event in events):
-                count = len(events)
-            group, events = events[:count], events[count:]
-            await self._add(group, end if not events else None)
-            if not events:
+            count = await self._room(chunk.events[at:])
+            group, at = chunk.events[at : at + count], at + count
+            done = at >= len(chunk.events)
+            position = chunk.position if done else chunk.ends[at - 1]
+            await self._add(group, position if stored else None)
+            if done:
                 return
 
     async def _add(self, events: list[Event], position: FilePosition | None) -> None:

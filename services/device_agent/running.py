@@ -174,7 +174,7 @@ class Runner:
                     finished,
                     health=manifest.health,
                     bounds=self._bounds,
-                    now_s=moment.time_s,
+                    now_s=self._cloud_clock.now_s(),
                     offset_s=offset_s,
                     moment=moment,
                 )

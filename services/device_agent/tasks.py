@@ -109,7 +109,6 @@ class Tasks:
 
         A version whose files don't verify is moved away and never runs; the one before it takes over.
         """
-        await asyncio.to_thread(self.files.prepare)
         for version in await self._database.run(version_store.list_versions):
             if version.state.has_files:
                 await self._verify(version)

@@ -5,6 +5,7 @@ from functools import partial
 
 from libs.common.clock import Clock
 from libs.common.errors import Exhausted
+from services.device_agent.identity import CloudClock
 from services.device_agent.running import RunQueue
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.store import events as event_store
@@ -27,7 +28,13 @@ class Triggerer:
     """
 
     def __init__(
-        self, database: Database, tasks: Tasks, queue: RunQueue, clock: Clock, problems: Problems
+        self,
+        database: Database,
+        tasks: Tasks,
+        queue: RunQueue,
+        clock: Clock,
+        cloud_clock: CloudClock,
+        problems: Problems,
     ) -> None:
         self.bell = Bell()
         self.done = Bell()
@@ -35,6 +42,7 @@ class Triggerer:
         self._tasks = tasks
         self._queue = queue
         self._clock = clock
+        self._cloud_clock = cloud_clock
         self._problems = problems
 
     async def run(self) -> None:
@@ -67,7 +75,7 @@ class Triggerer:
                         task=manifest.task,
                         version=manifest.version,
                         last_seq=stored.seq,
-                        trigger_time_s=self._clock.now().timestamp(),
+                        trigger_time_s=self._cloud_clock.now_s(),
                         events=match.events,
                     )
                 )

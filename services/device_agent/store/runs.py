@@ -25,7 +25,7 @@ class NewRun:
     last_seq: int
     """Place of the event that completed it."""
     trigger_time_s: float
-    """When it matched."""
+    """When it matched, by the gateway's clock as far as it is known."""
     events: tuple[Event, ...]
 
 
@@ -185,7 +185,7 @@ def finish_run(
         finished: how it ended.
         health: the manifest's policy.
         bounds: of the queues; what is over goes, oldest first.
-        now_s: device's clock, Unix seconds.
+        now_s: by the clock that the trigger's time was taken from.
         offset_s: what to add to the device's clock to get the gateway's.
         moment: for the report when this run confirms the version.
 
