@@ -16,7 +16,8 @@ from services.deployer.store import Store, Tx
 
 PAGE = 5000
 _MEMO = 10_000
-# A pass over a large fleet takes its time; while devices come and go, counts may be this many times older.
+LARGE = 10_000
+"""Devices from which on a pass takes its time: while they come and go, counts may be some passes old."""
 _REST = 4.0
 _LONGEST_REST_S = 5.0
 
@@ -160,7 +161,7 @@ class Census:
         selection = counter.result()
         ended = self._clock.monotonic()
         took = ended - began
-        rest = min(_LONGEST_REST_S, _REST * took) if took > 0.05 else 0.0
+        rest = min(_LONGEST_REST_S, _REST * took) if selection.fleet >= LARGE else 0.0
         self._known[release.name] = ((revision, release.open_share), selection, ended + rest)
         return selection
 
