@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = ("gateway", "api_key_file", "ca_file", "tenant", "keys_dir")
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+_TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 Stub = TypeVar("Stub")
 Reply = TypeVar("Reply")
@@ -135,7 +137,8 @@ class Settings:
                 )
             channel = grpc.insecure_channel(gateway, options)
         with channel:
-            yield Session(channel, gateway, (("authorization", f"Bearer {key}"),), self)
+            metadata = (("authorization", f"Bearer {key}"), ("traceparent", _traceparent()))
+            yield Session(channel, gateway, metadata, self)
 
     def _read_key(self) -> str:
         path = self._resolved("api_key_file", self.api_key_file)
@@ -149,6 +152,12 @@ class Settings:
             return Path(path).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise Unauthenticated(f"API key file {path}: {error}", reason="NO_API_KEY") from error
+
+
+def _traceparent() -> str:
+    """Return the trace (W3C Trace Context) of all calls of this command: a pipeline's, or one of its own."""
+    given = os.environ.get("TRACEPARENT", "")
+    return given if _TRACEPARENT.fullmatch(given) else f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-01"
 
 
 def _is_loopback(target: str) -> bool:
