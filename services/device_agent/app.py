@@ -210,6 +210,7 @@ class Agent:
             self.problems,
             interval_s=config.pull_interval_s,
             backoff=self._backoff,
+            telemetry=self._telemetry,
         )
         self.watcher = Watcher(tasks, cloud, puller, clock, self.problems, self._backoff)
         self.tunneller = Tunneller(

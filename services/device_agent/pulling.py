@@ -19,6 +19,7 @@ from isthmus.trust.v1 import trust_pb2
 from libs.common.clock import Clock
 from libs.common.errors import Error, Internal, Invalid, NotFound, OutOfRange, Precondition
 from libs.common.rand import Randomness
+from libs.common.telemetry import Telemetry
 from libs.task.manifest import Blob, CheckedManifest, check_manifest
 from libs.trust.digests import sha256_of
 from libs.trust.state import TrustedState
@@ -71,6 +72,7 @@ class Puller:
         *,
         interval_s: float,
         backoff: Backoff,
+        telemetry: Telemetry,
     ) -> None:
         self.hint = Bell()
         self.root_version = 0
@@ -84,6 +86,7 @@ class Puller:
         self._problems = problems
         self._interval_s = interval_s
         self._backoff = backoff
+        self._telemetry = telemetry
         self._session: bytes | None = None
         self._missed = False
 
@@ -104,7 +107,9 @@ class Puller:
         while True:
             seen = self.hint.rings
             try:
-                changed = await self.pull()
+                # All calls of a pull make one trace, from here through the gateway to the deployer.
+                with self._telemetry.span("pull"):
+                    changed = await self.pull()
             except Error as error:
                 self._problems.set(_SUBJECT, error.message, error.reason)
                 # Not cut short by hints: they would come with every call for as long as the pull fails.
