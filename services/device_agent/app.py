@@ -35,7 +35,7 @@ from services.device_agent.files import VersionFiles
 from services.device_agent.housekeeping import Housekeeper
 from services.device_agent.identity import CloudClock, DeviceKey
 from services.device_agent.ingest import Ingest
-from services.device_agent.metrics import AgentCollector
+from services.device_agent.metrics import AgentCollector, Figures
 from services.device_agent.pulling import Puller
 from services.device_agent.replay import FileReader
 from services.device_agent.reporting import Reporter
@@ -49,7 +49,7 @@ from services.device_agent.store.runs import Bounds
 from services.device_agent.tasks import Tasks
 from services.device_agent.triggering import Triggerer
 from services.device_agent.tunnelling import Tunneller
-from services.device_agent.vm import TaskVm, VmConfig, VmStats
+from services.device_agent.vm import TaskVm, VmConfig
 from services.device_agent.watching import Watcher
 
 _log = logging.getLogger("isthmus.agent")
@@ -318,12 +318,18 @@ class Agent:
             problems=self.problems.texts(),
         )
 
-    def snapshot(self) -> tuple[Status, VmStats, int]:
+    def figures(self) -> Figures:
         """Return the figures for metrics; called from another thread than the loop's."""
         assert self._loop is not None
-        bad_lines = self.reader.bad_lines if self.reader is not None else 0
-        status = asyncio.run_coroutine_threadsafe(self.status(), self._loop).result(timeout=5.0)
-        return status, self.vm.stats(), bad_lines
+        return asyncio.run_coroutine_threadsafe(self._figures(), self._loop).result(timeout=5.0)
+
+    async def _figures(self) -> Figures:
+        return Figures(
+            status=await self.status(),
+            vm=self.vm.stats(),
+            triggers=self.tasks.index.stats(),
+            bad_lines=self.reader.bad_lines if self.reader is not None else 0,
+        )
 
     # ---- ending ----
 

@@ -1,12 +1,14 @@
 """Metrics of the agent: `isthmus_device_agent_*`, read off its state when they are scraped."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from services.device_agent.domain.rollout import State
+from services.device_agent.domain.triggers import TriggerStats
 from services.device_agent.status import Status
 from services.device_agent.vm import VmStats
 
@@ -23,11 +25,22 @@ _COUNTERS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is measured, of one moment."""
+
+    status: Status
+    vm: VmStats
+    triggers: TriggerStats
+    bad_lines: int
+    """Lines of the events file that were no events."""
+
+
 class Watched(Protocol):
     """Where the figures come from; read on the scraper's thread."""
 
-    def snapshot(self) -> tuple[Status, VmStats, int]:
-        """Return the status, the VM's figures and the number of lines that were no events."""
+    def figures(self) -> Figures:
+        """Return the figures of now."""
         ...
 
 
@@ -43,7 +56,8 @@ class AgentCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        status, vm, bad_lines = self._watched.snapshot()
+        figures = self._watched.figures()
+        status, vm, triggers = figures.status, figures.vm, figures.triggers
         counters = status.counters
         for key, (name, text) in _COUNTERS.items():
             yield CounterMetricFamily(f"isthmus_device_agent_{name}", text, value=counters.get(key, 0))
@@ -52,8 +66,19 @@ class AgentCollector(Collector):
         runs.add_metric(["failure"], counters.get("failure_count", 0))
         yield runs
         yield CounterMetricFamily(
-            "isthmus_device_agent_bad_lines", "Lines of the events file that are no events.", value=bad_lines
+            "isthmus_device_agent_bad_lines",
+            "Lines of the events file that are no events.",
+            value=figures.bad_lines,
         )
+        evicted = CounterMetricFamily(
+            "isthmus_device_agent_evicted_matches",
+            "Partial matches given up to keep the triggers' state bounded, by cause.",
+            labels=["cause"],
+        )
+        evicted.add_metric(["partials"], triggers.evicted_partials)
+        evicted.add_metric(["users"], triggers.evicted_users)
+        yield evicted
+        yield _gauge("partial_matches", "Partial matches of triggers that wait.", triggers.partials)
         yield _gauge("stored_events", "Events kept.", counters.get("stored_events", 0))
         yield _gauge("stored_event_bytes", "Bytes of them as JSON.", counters.get("stored_bytes", 0))
         yield _gauge("waiting_frames", "Frames that wait for the cloud.", counters.get("live_frames", 0))

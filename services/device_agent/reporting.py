@@ -79,9 +79,8 @@ class Reporter:
         try:
             await self._send(reports, profile)
         except Invalid:
-            if len(reports) <= 1:
-                raise
-            # One of them is at fault: the others must not wait behind it.
+            # If the profile alone goes through, a report is at fault: the others must not wait behind it.
+            await self._send([], profile)
             await self._send_each(reports, profile)
         self._told = profile
         await self._delete(reports)

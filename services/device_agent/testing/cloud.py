@@ -69,6 +69,7 @@ class FakeCloud:
         credential_s: how long credentials last.
         clock_ahead_s: how far the cloud's clock is ahead of this machine's.
         set_lifetime: how long signed sets last.
+        refuse_stage: a stage whose reports are answered INVALID_ARGUMENT; empty refuses none.
         credentials: TLS; None speaks in the clear.
     """
 
@@ -87,6 +88,7 @@ class FakeCloud:
         self.credential_s = 30 * 86400.0
         self.clock_ahead_s = 0.0
         self.set_lifetime = timedelta(hours=24)
+        self.refuse_stage = ""
         self.credentials: grpc.ServerCredentials | None = None
         self.devices: dict[str, _Device] = {}
         self.root_keys = SigningKey.generate()
@@ -116,6 +118,10 @@ class FakeCloud:
         self._blobs |= version.blobs
         self._manifests[version.key] = sign_message(version.manifest, [version.author or self.author])
         return version
+
+    def forget_blob(self, digest: str) -> None:
+        """Lose a blob."""
+        del self._blobs[digest]
 
     async def want(self, device: str, versions: Mapping[str, str], release: str = "r1") -> None:
         """Set what a device is to run, and tell it."""
@@ -362,6 +368,9 @@ class FakeCloud:
     async def _report(self, request: pull_pb2.ReportRequest, device: str) -> pull_pb2.ReportResponse:
         state = self.devices[device]
         state.reported = list(request.profile)
+        stages = {pull_pb2.StageReport.Stage.Name(report.stage) for report in request.reports}
+        if f"STAGE_{self.refuse_stage}" in stages:
+            raise errors.Invalid(f"reports: no {self.refuse_stage} here")
         for report in request.reports:
             self.reports.setdefault(report.report_id, report)
             wanted = state.wanted.get(report.task)

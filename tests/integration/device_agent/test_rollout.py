@@ -201,6 +201,29 @@ async def test_a_version_for_another_python_is_refused(cloud, agent_config):
     assert failed.failure_reason == "PYTHON_UNSUPPORTED"
 
 
+async def test_a_blob_that_the_cloud_does_not_have_fails_the_version(cloud, agent_config):
+    version = cloud.publish(task())
+    for digest in version.blobs:
+        cloud.forget_blob(digest)
+    await cloud.want("d1", {"hello": "1"})
+    async with running(Agent(agent_config())):
+        await cloud.until(lambda: cloud.stages("hello@1") == ["FAILED"])
+    (failed,) = cloud.reports.values()
+    assert failed.failure_reason == "BLOB_NOT_FOUND"
+    assert cloud.calls["ReadBlob"] == 1
+
+
+async def test_a_report_that_the_cloud_refuses_does_not_hold_up_the_others(cloud, agent_config):
+    cloud.publish(task())
+    cloud.refuse_stage = "VERIFIED"
+    await cloud.want("d1", {"hello": "1"})
+    async with running(Agent(agent_config())) as app:
+        await app.until_state("hello@1", "ACTIVE")
+        await cloud.until(lambda: "ACTIVATED" in cloud.stages("hello@1"))
+        await app.until(lambda s: not s.problems)
+    assert cloud.stages("hello@1") == ["DOWNLOADED", "STAGED", "ACTIVATED"]
+
+
 # ---- what must not be believed ----
 
 
