@@ -1,0 +1,1 @@
+"""Libraries: what several processes need in process. See ARCHITECTURE.md."""

@@ -42,7 +42,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--home", type=Path, help="folder of the local stack (default: ISTHMUS_HOME, or var)")
-    parser.add_argument("--port-offset", type=int, default=0, help="added to every port of the local stack")
+    parser.add_argument("--port-offset", type=int, help="added to every port of a stack that it starts")
     parser.add_argument("--keep", action="store_true", help="leave a stack that this command started running")
     options = parser.parse_args()
     if options.devices < 4 or options.rate <= 0:
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 @contextlib.contextmanager
-def _stack(home: Path | None, port_offset: int, keep: bool) -> Iterator[Stack]:
+def _stack(home: Path | None, port_offset: int | None, keep: bool) -> Iterator[Stack]:
     """Give a running stack: the one of `home` if it is up, else one that is taken down afterwards."""
     stack = Stack(home)
     started = not stack.running()

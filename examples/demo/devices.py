@@ -123,11 +123,12 @@ class Device:
     def _send(self, events_per_s: float, stop: threading.Event) -> None:
         stub = self.stub()
         started = time.monotonic()
+        size = max(1, min(_BATCH, round(events_per_s / 2)))
         while self.sent < len(self.events):
             due = started + self.sent / events_per_s
             if stop.wait(max(0.0, due - time.monotonic())):
                 return
-            batch = self.events[self.sent : self.sent + _BATCH]
+            batch = self.events[self.sent : self.sent + size]
             stub.SendEvents(
                 device_agent_pb2.SendEventsRequest(events=[_message(event) for event in batch]), timeout=30.0
             )

@@ -18,9 +18,12 @@ from examples.demo.data import deal
 from examples.demo.devices import Device
 from examples.demo.report import Report, quantile
 from examples.demo.scenario import Scenario, Value, agrees
-from libs.common.errors import Error, Unavailable
+from libs.common.errors import Error, Invalid, Unavailable
 
 STEPS = "25%,50%,100%"
+_LEAST_EVENTS = 120
+_RELEASES_S = 60.0
+"""How long both releases may take; the histories have to last as long."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Story:
         self._started = time.monotonic()
         self._devices: list[Device] = []
         self._stop = threading.Event()
+        self._events_per_s = plan.events_per_s
         self.report = Report(scenario.log.title)
 
     def run(self) -> Report:
@@ -112,6 +116,15 @@ class Story:
             "device", "token", "--attribute", "fleet=demo", "--uses", uses, "--out", str(token_file)
         )
         hands = deal(self._scenario.log, self._plan.devices, self._plan.events_per_device)
+        shortest = min(len(events) for events in hands)
+        if shortest < _LEAST_EVENTS:
+            raise Invalid(
+                f"{self._scenario.log.title}: only {shortest} events for one of {self._plan.devices} devices, "
+                f"{_LEAST_EVENTS} are needed; use a longer log or fewer --devices",
+                reason="LOG_TOO_SHORT",
+            )
+        # A short log is replayed more slowly, so that there still are events when the bad version comes.
+        self._events_per_s = min(self._plan.events_per_s, shortest / (self._plan.replay_s + _RELEASES_S))
         for number, events in enumerate(hands):
             device = Device(
                 device_id=f"device-{number + 1}",
@@ -125,7 +138,7 @@ class Story:
             self._devices.append(device)
         self._wait("the devices to enrol", lambda: all(d.status(60.0).device for d in self._devices))
         for device in self._devices:
-            device.feed(self._plan.events_per_s, self._stop)
+            device.feed(self._events_per_s, self._stop)
         users = sum(len({event.user for event in events}) for events in hands)
         self.report.figures |= {"devices": len(hands), "users": users}
         self._say(f"{len(hands)} agents enrolled; {users} users' histories are being replayed")
@@ -180,7 +193,7 @@ class Story:
     def _replay(self) -> None:
         """Let the histories run on the good version for a while."""
         goal = [
-            min(len(device.events), device.sent + round(self._plan.replay_s * self._plan.events_per_s))
+            min(len(device.events), device.sent + round(self._plan.replay_s * self._events_per_s))
             for device in self._devices
         ]
 

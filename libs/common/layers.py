@@ -96,7 +96,7 @@ class _Requests:
 
     async def __anext__(self) -> Any:
         if self._reader is None:
-            # Not before: gRPC's reader is a coroutine, which a handler that refuses at once would never await.
+            # Not before: a handler that refuses at once would leave gRPC's reader, a coroutine, unawaited.
             self._reader = aiter(self._messages)
         return _decoded(self._method, await self._reader.__anext__())
 
