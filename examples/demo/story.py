@@ -119,8 +119,8 @@ class Story:
         shortest = min(len(events) for events in hands)
         if shortest < _LEAST_EVENTS:
             raise Invalid(
-                f"{self._scenario.log.title}: only {shortest} events for one of {self._plan.devices} devices, "
-                f"{_LEAST_EVENTS} are needed; use a longer log or fewer --devices",
+                f"{self._scenario.log.title}: one of {self._plan.devices} devices gets {shortest} events "
+                f"and needs {_LEAST_EVENTS}; use a longer log or fewer --devices",
                 reason="LOG_TOO_SHORT",
             )
         # A short log is replayed more slowly, so that there still are events when the bad version comes.
