@@ -3,7 +3,7 @@
 import os
 import sys
 
-from services.device_agent.app import main
+from services.device_agent.process import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], os.environ))

@@ -1,13 +1,10 @@
-"""The composition root: builds the agent, runs its loops, ends them in order."""
+"""The composition root: builds the agent, runs its loops, ends them in order (`process` is around it)."""
 
 import asyncio
-import contextlib
 import fcntl
 import logging
 import os
-import signal
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +12,12 @@ import grpc
 
 from libs.common.client import create_channel
 from libs.common.clock import Clock, SystemClock
-from libs.common.config import ConfigError, HelpRequested, load, redacted
-from libs.common.errors import Error, Precondition
+from libs.common.errors import Precondition
 from libs.common.identity import Identity
-from libs.common.logs import setup_logging
 from libs.common.rand import Randomness, SystemRandomness
 from libs.common.server import Server, create_server
 from libs.common.service_config import ServiceConfig
-from libs.common.telemetry import MetricsServer, Telemetry, setup_tracing, start_metrics_server
+from libs.common.telemetry import MetricsServer, Telemetry, start_metrics_server
 from services.device_agent import AGENT_VERSION
 from services.device_agent.access import ACCESS
 from services.device_agent.backoff import Backoff
@@ -30,7 +25,6 @@ from services.device_agent.cloud import Cloud
 from services.device_agent.config import AgentConfig
 from services.device_agent.domain.retention import RetentionPolicy
 from services.device_agent.enrolling import Enroller
-from services.device_agent.errors import EXIT_CONFIG, exit_code
 from services.device_agent.files import VersionFiles
 from services.device_agent.housekeeping import Housekeeper
 from services.device_agent.identity import CloudClock, DeviceKey
@@ -389,53 +383,3 @@ def _clear_socket(path: Path) -> None:
         raise Precondition(
             f"--socket-path: {path} is there and is no socket; give another", reason="SOCKET_TAKEN"
         )
-
-
-async def serve(agent: Agent) -> None:
-    """Run an agent until SIGTERM or SIGINT, then end it in order.
-
-    Raises:
-        Error: what ended it.
-    """
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        await agent.start()
-        running = asyncio.create_task(agent.run())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (running, stopping):
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-    finally:
-        await agent.close()
-        _log.info("stopped")
-
-
-def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the agent as a process; return its exit code (see `errors`)."""
-    try:
-        config = load(AgentConfig, "device_agent", argv, environ)
-    except HelpRequested as help_:
-        print(help_)  # noqa: T201
-        return 0
-    except ConfigError as error:
-        print(f"device agent: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_CONFIG
-    setup_logging("device_agent", config.log_level)
-    # Events are people's: nothing that this process writes is for other users of the machine.
-    os.umask(0o077)
-    _log.info("starting", extra={"config": redacted(config), "version": AGENT_VERSION})
-    try:
-        telemetry = Telemetry("device_agent", None, setup_tracing("device_agent", config.otlp_endpoint))
-        asyncio.run(serve(Agent(config, telemetry=telemetry)))
-    except Error as error:
-        _log.error("%s", error.message, extra={"reason": error.reason})
-        return exit_code(error)
-    except OSError as error:
-        _log.error("%s", error)
-        return EXIT_CONFIG
-    return 0

@@ -6,7 +6,7 @@ import sqlite3
 
 from isthmus.trust.v1 import trust_pb2
 from libs.common.clock import Clock
-from libs.common.errors import Error, Invalid, Precondition, Unauthenticated
+from libs.common.errors import Error, Internal, Invalid, Precondition, Unauthenticated
 from libs.trust.root import verify_first_root
 from services.device_agent.backoff import Backoff
 from services.device_agent.cloud import Cloud
@@ -105,7 +105,8 @@ class Enroller:
             try:
                 await self._enrol_once()
             except Error as error:
-                if not error.retriable and error.reason != "UNKNOWN":
+                # A fault of the cloud's own may be mended; what it says about us won't change by itself.
+                if not error.retriable and not isinstance(error, Internal):
                     raise EnrolmentRefused(
                         f"the cloud refuses to enrol {self._config.device_id!r}: {error.message}",
                         reason=error.reason,

@@ -29,12 +29,12 @@ from isthmus.gateway.v1 import gateway_pb2
 from isthmus.trust.v1 import trust_pb2
 from isthmus.tunnel.v1 import tunnel_pb2
 from libs.common import errors
-from libs.common.status import DETAILS_TRAILER, code_of, details_of
 from libs.task.profile import HEADER, parse_profile_header, profile_digest
 from libs.trust.digests import sha256_of
 from libs.trust.keys import SigningKey
 from libs.trust.root import Root
 from libs.trust.signing import RoleKeys, sign_message
+from services.device_agent.testing.answering import Answering
 from services.device_agent.testing.tasks import TaskVersion
 
 TENANT = "acme"
@@ -265,13 +265,10 @@ class FakeCloud:
 
     def _unary(self, name: str, handler: Any) -> Any:
         async def call(request: Any, context: Any) -> Any:
-            async with self._answering(name, context) as device:
+            async with Answering(self, name, context) as device:
                 return await handler(request, device)
 
         return call
-
-    def _answering(self, method: str, context: Any) -> "_Answering":
-        return _Answering(self, method, context)
 
     async def stage(self, name: str) -> None:
         """Note that a call has come to a stage, and stop there if told to."""
@@ -384,7 +381,7 @@ class FakeCloud:
         return pull_pb2.ReportResponse()
 
     async def _read_blob(self, request: blob_pb2.ReadBlobRequest, context: Any) -> AsyncIterator[Any]:
-        async with self._answering("ReadBlob", context):
+        async with Answering(self, "ReadBlob", context):
             data = self._blobs.get(request.digest)
             if data is None:
                 raise errors.NotFound(f"{request.digest}: not found", reason="BLOB_NOT_FOUND")
@@ -395,7 +392,7 @@ class FakeCloud:
                 await self.stage("chunk")
 
     async def _watch(self, request: gateway_pb2.WatchRequest, context: Any) -> AsyncIterator[Any]:
-        async with self._answering("Watch", context) as device:
+        async with Answering(self, "Watch", context) as device:
             told = -1
             while True:
                 state = self.devices[device]
@@ -407,7 +404,7 @@ class FakeCloud:
                     await self._changed.wait()
 
     async def _connect(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        async with self._answering("Connect", context) as device:
+        async with Answering(self, "Connect", context) as device:
             self._connections[device] += 1
             mine = self._connections[device]
             async for request in requests:
@@ -436,46 +433,6 @@ class FakeCloud:
     def _ack(self, device: str, stream: str, epoch: bytes) -> tunnel_pb2.ConnectResponse:
         sequence = self._mark((device, stream), epoch)
         return tunnel_pb2.ConnectResponse(ack=tunnel_pb2.Ack(stream=stream, epoch=epoch, sequence=sequence))
-
-
-class _Answering:
-    """Around a method: who calls, what to fail with, time and hint on every answer."""
-
-    def __init__(self, cloud: FakeCloud, method: str, context: Any) -> None:
-        self._cloud = cloud
-        self._method = method
-        self._context = context
-        self._metadata = {key: value for key, value in context.invocation_metadata() or ()}
-        self._device = ""
-
-    async def __aenter__(self) -> str:
-        try:
-            self._cloud.calls[self._method] += 1
-            if self._method != "Enrol":
-                self._device = self._cloud.authenticate(self._metadata)
-            await self._cloud.stage(self._method)
-            if self._cloud.fail[self._method]:
-                raise self._cloud.fail[self._method].pop(0)
-        except errors.Error as error:
-            await self._abort(error)
-        return self._device
-
-    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if isinstance(error, errors.Error):
-            await self._abort(error)
-        elif error is None:
-            self._context.set_trailing_metadata(self._trailers())
-        await self._cloud.notify()
-
-    async def _abort(self, error: errors.Error) -> None:
-        trailers = (*self._trailers(), (DETAILS_TRAILER, details_of(error, "test")))
-        await self._context.abort(code_of(error), error.message, trailers)
-
-    def _trailers(self) -> tuple[tuple[str, str], ...]:
-        trailers = [("x-isthmus-time", f"{self._cloud.now_s():.3f}")]
-        if self._device and self._cloud.differs(self._device, self._metadata):
-            trailers.append(("x-isthmus-update", "1"))
-        return tuple(trailers)
 
 
 def _serialise(message: Any) -> bytes:

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from libs.common.errors import Invalid, Precondition, Unavailable
-from services.device_agent.app import Agent, main
+from services.device_agent.app import Agent
 from services.device_agent.errors import EXIT_CONFIG, EXIT_ENROLMENT, EnrolmentRefused
+from services.device_agent.process import main
 from services.device_agent.testing.app import config, running
 from services.device_agent.testing.tasks import task
 
