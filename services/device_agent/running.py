@@ -5,6 +5,7 @@ import logging
 import sqlite3
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from libs.common.clock import Clock
 from libs.common.errors import Exhausted, Invalid, NotFound, Unavailable
@@ -30,6 +31,9 @@ _MAX_SCANNED = 20_000
 # Windows with more events than this are computed on a thread.
 _INLINE_EVENTS = 512
 _RETRY_S = 0.5
+# Waiting runs of a task that are kept in memory, fresh from their trigger.
+_FRESH = 16
+_NO_FEATURES: Mapping[str, object] = {}
 
 
 class RunQueue:
@@ -45,7 +49,9 @@ class RunQueue:
         """Append runs; `dropped` ones aren't waiting any more."""
         self._dropped.update(dropped)
         for run in runs:
-            self._tasks.setdefault(run.task, deque()).append(run)
+            waiting = self._tasks.setdefault(run.task, deque())
+            # What waits for long is read again when its turn comes, to keep the memory small.
+            waiting.append(run if len(waiting) < _FRESH else replace(run, run=None))
         if runs:
             self.bell.ring()
 
@@ -139,11 +145,14 @@ class Runner:
             # Given up or removed meanwhile: the store has dropped its runs with it.
             return True
         manifest = installed.manifest
-        loaded = await self._database.run(_loader(queued.run_id, manifest.pipeline.features), durable=False)
-        if loaded is None:
-            return True
-        run, windows = loaded
-        features = await _evaluate(windows, run.event_time_s)
+        run, features = queued.run, _NO_FEATURES
+        if run is None or manifest.pipeline.features:
+            load = _loader(queued.run_id, manifest.pipeline.features)
+            loaded = await self._database.run(load, durable=False)
+            if loaded is None:
+                return True
+            run, windows = loaded
+            features = await _evaluate(windows, run.event_time_s)
         try:
             outcome = await self._vm.execute(Execution(run.task, run.version, run.events, features))
         except Invalid as error:

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from libs.task.event import Event
 from libs.task.jsontext import canonical
@@ -30,15 +30,6 @@ class NewRun:
 
 
 @dataclass(frozen=True, slots=True)
-class QueuedRun:
-    """What is known of a waiting run without reading it."""
-
-    run_id: int
-    task: str
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """A waiting run."""
 
@@ -55,6 +46,17 @@ class Run:
     def user(self) -> str:
         """Whose events triggered it."""
         return self.events[-1].user if self.events else ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedRun:
+    """What is known of a waiting run without reading it."""
+
+    run_id: int
+    task: str
+    version: str
+    run: Run | None = field(default=None, compare=False)
+    """The run itself while it is fresh, to save the reading; None when it has to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,17 @@ def add_runs(
                 canonical([event.to_json() for event in run.events]),
             ),
         )
-        added.append(QueuedRun(int(cursor.lastrowid or 0), run.task, run.version))
+        run_id = int(cursor.lastrowid or 0)
+        fresh = Run(
+            run_id,
+            run.task,
+            run.version,
+            run.last_seq,
+            run.events[-1].time_s,
+            run.trigger_time_s,
+            run.events,
+        )
+        added.append(QueuedRun(run_id, run.task, run.version, fresh))
     dropped: list[int] = []
     started = ",".join(str(int(run_id)) for run_id in in_flight)
     for task in {run.task for run in added}:
