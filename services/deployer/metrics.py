@@ -1,6 +1,5 @@
 """What the operator sees in Prometheus. Labels are bounded: stages, states, decisions; never ids."""
 
-import dataclasses
 from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -8,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from libs.common.names import ReleaseName
 from services.deployer.domain.model import Counts, ReleaseState, Stage
 
-_STAGES = tuple(f.name for f in dataclasses.fields(Counts))
+_STAGES = ("targeted", *(stage.name.lower() for stage in Stage))
 
 
 class Metrics:

@@ -1,0 +1,26 @@
+from prometheus_client import CollectorRegistry
+
+from libs.common.names import ReleaseName
+from services.deployer.domain.model import Counts, Stage
+from services.deployer.metrics import Metrics
+
+
+def test_devices_of_all_releases_are_shown_by_stage() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    one, two = ReleaseName("acme", "one"), ReleaseName("acme", "two")
+
+    def shown() -> dict[str, float]:
+        return {
+            sample.labels["stage"]: sample.value
+            for family in registry.collect()
+            for sample in family.samples
+            if sample.name == "isthmus_deployer_release_devices"
+        }
+
+    metrics.release_counts(one, Counts.of(5, {Stage.CONFIRMED: 2, Stage.FAILED: 1}))
+    metrics.release_counts(two, Counts.of(7, {Stage.CONFIRMED: 3}))
+    assert set(shown()) == {"targeted", *(stage.name.lower() for stage in Stage)}
+    assert (shown()["targeted"], shown()["confirmed"], shown()["failed"]) == (12, 5, 1)
+    metrics.release_counts(one, None)
+    assert (shown()["targeted"], shown()["confirmed"], shown()["failed"]) == (7, 3, 0)
