@@ -68,13 +68,13 @@ def code_of(error: grpc.RpcError) -> grpc.StatusCode:
 
 
 @contextmanager
-def running_stack(tls: bool = False, **settings: str) -> Iterator[Stack]:
+def running_stack(**settings: str) -> Iterator[Stack]:
     """Give a stack of its own, on free ports, in a folder with a short path; it is gone afterwards."""
     home = Path(tempfile.mkdtemp(prefix="ist-", dir="/tmp"))
     try:
         offset = free_offset(Stack(home).ports())
         environ = {**os.environ, **settings}
-        with Stack(home / "s", offset, without=WITHOUT, tls=tls, environ=environ) as stack:
+        with Stack(home / "s", offset, without=WITHOUT, environ=environ) as stack:
             stack.up()
             yield stack
     finally:

@@ -1,0 +1,189 @@
+"""The README's commands, taken out of it and run: what it says works, and goes on working."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty, Queue
+
+import pytest
+
+from deploy.local.layout import ROOT
+from deploy.local.stack import Stack
+from tests.integration.system.world import PATIENCE_S
+
+README = (ROOT / "README.md").read_text("utf-8")
+# What takes effect a moment after it was typed, and the next command needs: a person looks at it meanwhile.
+WAIT_BEFORE = {
+    "isthmus agent send": 'isthmus --json agent status --socket dev1.sock | grep \'"state": "ACTIVE"\'',
+    "isthmus agent results": "isthmus --json agent results --socket dev1.sock | grep count",
+    "isthmus tunnel export": "isthmus tunnel export | grep payload",
+}
+
+
+def block(heading: str) -> list[str]:
+    """Return the commands of the first block of shell under a heading."""
+    section = README.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    found = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
+    assert found, f"the README has no shell commands under {heading!r}"
+    lines = found.group(1).replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.strip()]
+
+
+class Shell:
+    """A bash in which commands are typed one after the other."""
+
+    def __init__(self, folder: Path, environ: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            ["bash", "--norc"],
+            cwd=folder,
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._lines: Queue[str] = Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._count = 0
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+
+    def type(self, command: str) -> tuple[int, str]:
+        """Type a command; return its exit status and what was printed meanwhile."""
+        assert self._process.stdin is not None
+        self._count += 1
+        mark = f"typed-{self._count}-"
+        self._process.stdin.write(f"{command}\necho {mark}$?\n")
+        self._process.stdin.flush()
+        said, deadline = "", time.monotonic() + 2 * PATIENCE_S
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                raise AssertionError(f"`{command}` isn't done; so far it said:\n{said}") from None
+            before, marked, status = line.partition(mark)
+            said += before
+            if marked:
+                return int(status), said
+
+    def until(self, command: str) -> None:
+        """Type a command again and again until it succeeds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := self.type(command))[0]:
+            assert time.monotonic() < deadline, f"`{command}` never succeeds: {found[1]}"
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        """End it, and what it started."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        os.killpg(self._process.pid, signal.SIGTERM)
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._reader.join(timeout=20)
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+class Checkout:
+    """A folder that a reader takes for the checkout, with a stack of its own on other ports."""
+
+    def __init__(self, folder: Path, offset: int) -> None:
+        self.stack = Stack(folder / "var", offset)
+        self._port = self.stack.gateway
+        (folder / ".venv").symlink_to(ROOT / ".venv")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
+        self.shell = Shell(
+            folder,
+            clean | {"ISTHMUS_HOME": str(folder / "var"), "XDG_CONFIG_HOME": str(folder / "config")},
+        )
+        self._flags = f"--port-offset {offset} --without prometheus --without grafana"
+
+    def type(self, command: str) -> tuple[int, str]:
+        """Type a command of the README, for this stack's port and with what `make` would run."""
+        if command.startswith("make "):
+            target = command.split()[1]
+            recipe = subprocess.run(
+                [
+                    "make",
+                    "--dry-run",
+                    "--no-print-directory",
+                    target,
+                    f"ARGS={self._flags if target == 'up' else ''}",
+                ],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.splitlines()
+            # The last line is the target's own; those before set the environment up, in which we are.
+            command = f"(cd {ROOT} && {recipe[-1]})"
+        for mark, ready in WAIT_BEFORE.items():
+            if mark in command:
+                self.shell.until(ready)
+        return self.shell.type(command.replace("127.0.0.1:7400", self._port))
+
+
+@pytest.fixture
+def checkout(unused_port_offset: int) -> Iterator[Checkout]:
+    folder = Path(tempfile.mkdtemp(prefix="isr-", dir="/tmp"))
+    made = Checkout(folder, unused_port_offset)
+    try:
+        yield made
+    finally:
+        made.shell.close()
+        made.stack.down()
+        shutil.rmtree(folder)
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_work_as_they_stand_there(checkout: Checkout) -> None:
+    by_hand, probing = block("By hand"), block("Probing with grpcurl")
+    assert by_hand[0].startswith("make up")
+    assert by_hand[-1] == "make down"
+    said = {}
+    for command in by_hand[:-1]:
+        status, said[command] = checkout.type(command)
+        assert status == 0, f"`{command}` ended with {status}:\n{said[command]}"
+    everything = "".join(said.values())
+    # What a reader expects to see.
+    for text in ("gateway", "SERVING", "clicks", "count"):
+        assert text in everything, everything
+    assert '"payload": {"count"' in said[by_hand[-2]], said[by_hand[-2]]
+    checkout.shell.until("isthmus release list | grep SUCCEEDED")
+    for command in probing:
+        status, output = checkout.type(command)
+        if "# Unauthenticated" in command:
+            assert status != 0
+            assert "Unauthenticated" in output
+        else:
+            assert status == 0, f"`{command}` ended with {status}:\n{output}"
+    status, output = checkout.type(by_hand[-1])
+    assert status == 0, output
+    assert not checkout.stack.running()
+
+
+def test_every_file_that_the_readme_points_to_is_there() -> None:
+    targets = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_the_readme_needs_two_commands() -> None:
+    commands = block("Two commands")
+    assert [command.split("#")[0].strip() for command in commands] == ["make demo", "make test"]
