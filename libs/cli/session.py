@@ -19,6 +19,7 @@ from libs.cli.output import Output
 from libs.common.client import error_from_rpc
 from libs.common.errors import Error, Invalid, Unauthenticated
 from libs.common.names import TenantName, check_id
+from libs.common.service_config import is_loopback_target
 from libs.common.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Settings:
                 raise Invalid(f"--ca-file {ca_file}: {error.strerror or error}") from error
             channel = grpc.secure_channel(gateway, grpc.ssl_channel_credentials(roots), options)
         else:
-            if not _is_loopback(gateway):
+            if not is_loopback_target(gateway):
                 raise Invalid(
                     f"--gateway {gateway}: an API key is sent in the clear only to this machine; "
                     "give --ca-file for TLS"
@@ -158,11 +159,6 @@ def _traceparent() -> str:
     """Return the trace (W3C Trace Context) of all calls of this command: a pipeline's, or one of its own."""
     given = os.environ.get("TRACEPARENT", "")
     return given if _TRACEPARENT.fullmatch(given) else f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-01"
-
-
-def _is_loopback(target: str) -> bool:
-    host = target.removeprefix("dns:///").rpartition(":")[0]
-    return target.startswith("unix:") or host in ("localhost", "[::1]") or host.startswith("127.")
 
 
 @dataclass(frozen=True, slots=True)

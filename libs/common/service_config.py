@@ -17,6 +17,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_loopback_target(target: str) -> bool:
+    """Tell whether what `target` names ("host:port", "unix:path", "dns:///host:port") is on this machine."""
+    if target.startswith(("unix:", "unix-abstract:")):
+        return True
+    return is_loopback(target.removeprefix("dns:///").rpartition(":")[0])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
     """Settings of a service."""

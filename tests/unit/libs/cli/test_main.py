@@ -80,11 +80,15 @@ def test_a_gateway_that_isnt_there_is_named(
     assert "127.0.0.1:9" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "gateway",
+    ["gateway.example:7400", "127.0.0.1.example:7400", "dns:///127.example:7400", "localhost.example:1"],
+)
 def test_a_key_never_goes_out_in_the_clear(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gateway: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ISTHMUS_API_KEY", "isk_a_b")
-    assert main(["--gateway", "gateway.example:7400", "tenant", "list"]) == 2
+    assert main(["--gateway", gateway, "tenant", "list"]) == 2
     assert "--ca-file" in capsys.readouterr().err
 
 
