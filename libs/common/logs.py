@@ -10,9 +10,11 @@ from typing import TextIO
 
 from opentelemetry import trace
 
-# A net under the rule "secrets never reach a log": API keys, JWTs, private keys, and what follows "Bearer".
+# A net under the rule "secrets never reach a log": API keys, enrolment tokens, JWTs, private keys, and what
+# follows "Bearer".
 _SECRETS = re.compile(
     r"(isk_[A-Za-z0-9-]+_)[A-Za-z0-9_-]+"
+    r"|(\bise_)[0-9a-f]{16,}"
     r"|(eyJ[A-Za-z0-9_-]+\.)[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"
     r"|([Bb]earer )[A-Za-z0-9._~+/=-]{16,}"
     r"|(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*"

@@ -73,6 +73,7 @@ def test_setting_up_twice_writes_once(stream: io.StringIO) -> None:
     "text",
     [
         "key isk_abc123_SECRETsecret-_99 given",
+        "token: ise_5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2 is used up",
         f"authorization: Device {JWT}",
         f"token={JWT}",
         "Bearer SECRETsecretSECRETsecret",
@@ -83,12 +84,12 @@ def test_what_looks_like_a_credential_is_not_written(text: str, stream: io.Strin
     logging.getLogger().info("got %s", text, extra={"header": text})
     written = stream.getvalue()
     assert "***" in written
-    for secret in ("SECRET", "c2lnbmF0dXJl", "eyJzdWIiOiJrMSJ9"):
+    for secret in ("SECRET", "c2lnbmF0dXJl", "eyJzdWIiOiJrMSJ9", "5ec2e75ec2"):
         assert secret not in written
 
 
 def test_ordinary_text_is_written_as_it_is() -> None:
-    text = "Device tenants/acme/devices/d1 runs isk tasks; bearer of news"
+    text = "Device tenants/acme/devices/d1 runs isk tasks; bearer of news; otherwise_0123456789abcdef01 stays"
     assert scrub(text) == text
 
 
