@@ -21,7 +21,7 @@ def tunnel() -> None:
 
 
 @tunnel.command()
-@click.option("--stream", default="", help='Only this stream, "<task>/<stream>".')
+@click.option("--stream", default="", help='Only this stream, "<task>/<stream>", or this task\'s.')
 @click.option("--device", default="", help="Only this device id.")
 @click.option("--follow", is_flag=True, help="Go on waiting for more.")
 @click.option("--tombstones", is_flag=True, help="Show refused and dropped frames too.")
@@ -47,13 +47,14 @@ def export(
     stub = tunnel_pb2_grpc.ExportServiceStub(session.channel)
     for page in session.stream(stub.Export, request, timeout_s=None if follow else 3600):
         for record in page.records:
-            session.output.line(_as_json(record))
+            session.output.line(record_line(record))
         if path:
             # After the lines are out: a kill in between repeats lines and never loses one.
             write_atomic(path, page.position.encode() + b"\n")
 
 
-def _as_json(record: tunnel_pb2.Record) -> dict[str, object]:
+def record_line(record: tunnel_pb2.Record) -> dict[str, object]:
+    """Return what a line of the export says of a record; its payload decoded where it is JSON."""
     frame = record.frame
     value: dict[str, object] = {
         "device": record.device.rpartition("/")[2],
@@ -61,7 +62,10 @@ def _as_json(record: tunnel_pb2.Record) -> dict[str, object]:
         "epoch": frame.epoch.hex(),
         "sequence": frame.sequence,
         "schema": frame.schema_id,
-        "event_time": frame.event_time.ToDatetime(tzinfo=UTC).isoformat(),
+        # A tombstone may not know when what it stands for happened.
+        "event_time": frame.event_time.ToDatetime(tzinfo=UTC).isoformat()
+        if frame.HasField("event_time")
+        else None,
         "receive_time": record.receive_time.ToDatetime(tzinfo=UTC).isoformat(),
     }
     if frame.tombstone_reason:
