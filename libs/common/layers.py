@@ -247,11 +247,12 @@ def _from_upstream(method: Method, raised: grpc.aio.AioRpcError) -> Error:
 
 
 class LimitsLayer:
-    """Bounds: unary calls at once, the time of one without a deadline, and streams at shutdown."""
+    """Bounds: unary calls and response streams at once, the time of a call without a deadline, shutdown."""
 
-    def __init__(self, max_unary_s: float, max_in_flight: int) -> None:
+    def __init__(self, max_unary_s: float, max_in_flight: int, max_streams: int) -> None:
         self._max_unary_s = max_unary_s
         self._max_in_flight = max_in_flight
+        self._max_streams = max_streams
         self._in_flight = 0
         self._streams: set[asyncio.Task[Any]] = set()
         self._stopping = False
@@ -276,6 +277,12 @@ class LimitsLayer:
             task = asyncio.current_task()
             if task is None or self._stopping:
                 raise Unavailable("shutting down; connect again", reason="SHUTTING_DOWN", retry_after_s=1.0)
+            if len(self._streams) >= self._max_streams:
+                raise Exhausted(
+                    f"{len(self._streams)} streams are held, this service's limit; try again in a moment",
+                    reason="TOO_MANY_CALLS",
+                    retry_after_s=2.0,
+                )
             self._streams.add(task)
             try:
                 return await inner(request, context)

@@ -146,7 +146,7 @@ def create_server(
         Precondition: when the port is taken.
         FileNotFoundError: when a TLS file isn't there.
     """
-    limits = LimitsLayer(config.max_unary_s, config.max_unary_in_flight)
+    limits = LimitsLayer(config.max_unary_s, config.max_unary_in_flight, config.max_streams)
     outer: list[Layer] = [TelemetryLayer(telemetry)]
     if trailers is not None:
         outer.append(TrailersLayer(trailers))

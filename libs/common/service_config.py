@@ -71,6 +71,10 @@ class ServiceConfig:
         default=1024,
         metadata={"help": "unary calls at once; more are refused early, to keep memory bounded", "min": 1},
     )
+    max_streams: int = field(
+        default=65_536,
+        metadata={"help": "response streams held at once; more are refused early, for the same", "min": 1},
+    )
     max_pending_requests: int = field(
         default=1024,
         metadata={"help": "calls that may wait to be taken up, against reconnect storms", "min": 1},

@@ -302,6 +302,24 @@ async def test_the_handler_sees_who_calls_and_the_rules_hold() -> None:
         assert (await failing(EchoStub(stranger), ECHO)).code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+async def test_too_many_response_streams_are_refused_early_and_a_place_comes_free() -> None:
+    async with running_server(EchoService(), config=ServiceConfig(max_streams=2)) as channel:
+        stub = EchoStub(channel)
+        held = [stub.count(text("a")), stub.count(text("b"))]
+        for call in held:
+            assert (await call.read()).value in ("a", "b")
+        for method in (COUNT, CHAT):
+            error = error_from_rpc(await failing(stub, method))
+            assert (type(error), error.reason) == (errors.Exhausted, "TOO_MANY_CALLS")
+            assert error.retry_after_s
+        assert (await stub.echo(text("unary calls have room of their own"))).value
+        held[0].cancel()
+        await wait_for_count(channel.telemetry, COUNT, "CANCELLED")
+        assert await _drain(stub.chat(texts("c"))) == ["c"]
+        held[1].cancel()
+        await wait_for_count(channel.telemetry, COUNT, "CANCELLED", 2)
+
+
 async def test_concurrent_callers_never_see_one_another() -> None:
     async def act(value: str) -> str:
         before = current_identity().principal
