@@ -15,7 +15,7 @@ from libs.common.telemetry import Telemetry, setup_tracing
 from services.device_agent import AGENT_VERSION
 from services.device_agent.app import Agent
 from services.device_agent.config import AgentConfig
-from services.device_agent.errors import EXIT_CONFIG, exit_code
+from services.device_agent.errors import EXIT_CONFIG, EXIT_FAULT, exit_code
 
 _log = logging.getLogger("isthmus.agent")
 
@@ -67,4 +67,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     except OSError as error:
         _log.error("%s", error)
         return EXIT_CONFIG
+    except Exception:
+        _log.exception("ended by a fault of its own")
+        return EXIT_FAULT
     return 0

@@ -14,7 +14,7 @@ from libs.task.jsontext import canonical
 from libs.task.manifest import CheckedManifest
 from libs.task.pipeline import Feature
 from services.device_agent.domain.rollout import Verdict
-from services.device_agent.domain.uploads import Outgoing, check_send, reportable
+from services.device_agent.domain.uploads import Outgoing, check_send
 from services.device_agent.identity import CloudClock
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.store import events as event_store
@@ -210,18 +210,19 @@ class Runner:
             await self._tasks.refresh()
             self.reports.ring()
         elif verdict is Verdict.ROLL_BACK:
-            await self._roll_back(run, finished)
+            await self._give_up(run)
         return True
 
-    async def _roll_back(self, run: Run, finished: Finished) -> None:
-        await self._tasks.refresh_counts()
-        version = self._tasks.running().get(run.task)
-        if version is None or version.version != run.version:
-            return
-        last = reportable(finished.failure_reason, finished.failure_message)
-        message = f"{version.failures_in_a_row} failures in a row; the last: {last}"
-        await self._tasks.roll_back(version, finished.failure_reason, message)
-        self.reports.ring()
+    async def _give_up(self, run: Run) -> None:
+        while True:
+            try:
+                await self._tasks.give_up(run.task, run.version)
+            except Exhausted as error:
+                self._problems.set("store", error.message, error.reason)
+                await self._clock.sleep(_RETRY_S)
+            else:
+                self.reports.ring()
+                return
 
     def _explain(self, run: Run, outgoing: Sequence[Outgoing]) -> None:
         for frame in outgoing:

@@ -22,7 +22,7 @@ from libs.task.manifest import CheckedManifest, check_manifest
 from libs.task.profile import profile_digest
 from libs.trust.digests import sha256_of
 from libs.trust.errors import Untrusted
-from services.device_agent.domain.rollout import Entry, Version
+from services.device_agent.domain.rollout import Entry, Verdict, Version, judge
 from services.device_agent.domain.triggers import TriggerIndex
 from services.device_agent.files import VersionFiles
 from services.device_agent.signals import Bell, Problems
@@ -115,6 +115,7 @@ class Tasks:
         async with self.lock:
             await self._refresh()
             await self._load_running()
+            await self._judge_running()
             await self._replay()
 
     async def _verify(self, version: Version) -> None:
@@ -149,6 +150,14 @@ class Tasks:
             else:
                 await self._database.run(_forgetter([version]))
             await self._refresh()
+
+    async def _judge_running(self) -> None:
+        """Give up what had failed too often when the agent ended before it could."""
+        for version in self.running().values():
+            health = self.installed[version.key].manifest.health
+            if judge(version, health) is Verdict.ROLL_BACK:
+                await self._give_up(version)
+        await self._refresh()
 
     async def _replay(self) -> None:
         # Each trigger is inserted where it was: it sees the events after its activation and no others.
@@ -255,11 +264,22 @@ class Tasks:
         for installed in ready:
             _log.info("%s runs now", installed.key, extra={"release": installed.entry.release})
 
-    async def roll_back(self, version: Version, reason: str, message: str) -> None:
-        """Give up a running version; the one before it runs again, if there is one."""
+    async def give_up(self, task: str, version: str) -> None:
+        """Give up a version for its failed runs, if it still runs; the one before it runs again.
+
+        Raises:
+            Exhausted: when the disk is full; nothing has changed.
+        """
         async with self.lock:
-            await self._roll_back(version, reason, message)
             await self._refresh()
+            running = self.running().get(task)
+            if running is not None and running.version == version:
+                await self._give_up(running)
+                await self._refresh()
+
+    async def _give_up(self, version: Version) -> None:
+        message = f"{version.failures_in_a_row} failures in a row; the last: {version.failure_message}"
+        await self._roll_back(version, version.failure_reason, message)
 
     async def _roll_back(self, version: Version, reason: str, message: str) -> None:
         moment = self.moment()

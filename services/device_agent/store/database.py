@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from libs.common.errors import Exhausted, Unavailable
+from libs.common.errors import Exhausted, Precondition, Unavailable
 from services.device_agent.store.schema import migrate
 
 T = TypeVar("T")
@@ -19,6 +19,7 @@ Work = Callable[[sqlite3.Connection], T]
 _GROUP = 64
 # Callers beyond this many wait at the door, so that a stalled disk can't fill the memory.
 _WAITING = 512
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 @dataclass(slots=True)
@@ -158,7 +159,7 @@ def _transact(connection: sqlite3.Connection, jobs: list[_Job[Any]]) -> None:
 
 
 def _translate(error: BaseException) -> BaseException:
-    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+    if isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_FULL:
         full = Exhausted(
             "the agent's store can't grow: the disk is full; free some space and try again",
             reason="DISK_FULL",
@@ -166,7 +167,21 @@ def _translate(error: BaseException) -> BaseException:
         )
         full.__cause__ = error
         return full
+    if isinstance(error, sqlite3.Error) and _code(error) in _DAMAGED:
+        damaged = Precondition(
+            "agent.db is damaged; move it out of the state folder and start again with an enrolment token: "
+            "the key is still there, so the device enrols as itself and pulls its tasks anew",
+            reason="STORE_DAMAGED",
+        )
+        damaged.__cause__ = error
+        return damaged
     return error
+
+
+def _code(error: sqlite3.Error) -> int:
+    # Errors of the module itself (a wrong argument) have no code. The low byte is the kind.
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
 
 
 def _succeed(future: asyncio.Future[None]) -> None:

@@ -9,11 +9,11 @@ from libs.task.event import Event
 from libs.task.jsontext import canonical
 from libs.task.manifest import CheckedHealth
 from services.device_agent.domain.rollout import Verdict, after_run
-from services.device_agent.domain.uploads import Outgoing
+from services.device_agent.domain.uploads import Outgoing, reportable
 from services.device_agent.store.events import event_from_row, set_processed_seq
 from services.device_agent.store.frames import add_frame, drop_oldest
 from services.device_agent.store.values import add_counters
-from services.device_agent.store.versions import Moment, confirm, find_version, save_counts
+from services.device_agent.store.versions import Moment, confirm, find_version, note_failure, save_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +212,13 @@ def finish_run(
     if version is not None:
         version, verdict = after_run(version, health, ok=ok)
         save_counts(connection, version)
+        if not ok:
+            note_failure(
+                connection,
+                version,
+                finished.failure_reason,
+                reportable(finished.failure_reason, finished.failure_message),
+            )
         if verdict is Verdict.CONFIRM:
             confirm(connection, version, moment)
     _add_frames(connection, run, finished.outgoing, offset_s)

@@ -166,6 +166,14 @@ def save_counts(connection: sqlite3.Connection, version: Version) -> None:
     )
 
 
+def note_failure(connection: sqlite3.Connection, version: Version, reason: str, message: str) -> None:
+    """Note a version's last failed run, as it is reported should the version be given up for it."""
+    connection.execute(
+        "UPDATE versions SET failure_reason = ?, failure_message = ? WHERE task = ? AND version = ?",
+        (reason, message[:_MAX_MESSAGE], version.task, version.version),
+    )
+
+
 def confirm(connection: sqlite3.Connection, version: Version, moment: Moment) -> None:
     """Note that a version is well."""
     _set_state(connection, version.task, version.version, State.CONFIRMED)

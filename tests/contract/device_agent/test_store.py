@@ -118,6 +118,12 @@ async def test_a_newer_schema_is_refused_with_a_remedy(tmp_path):
         await Database(tmp_path / "agent.db").open()
 
 
+async def test_a_damaged_file_is_told_with_a_remedy(tmp_path):
+    (tmp_path / "agent.db").write_bytes(b"not a database at all, " * 100)
+    with pytest.raises(Precondition, match="move it out"):
+        await Database(tmp_path / "agent.db").open()
+
+
 def test_what_was_answered_survives_a_kill(tmp_path):
     script = textwrap.dedent(
         """
@@ -282,6 +288,28 @@ def test_a_finished_run_has_its_effects_once(connection):
     assert (counters["frame_count"], counters["refused_frame_count"], counters["success_count"]) == (1, 2, 1)
     assert len(runs.read_results(connection, 0, "", 10)) == 1
     assert versions.find_version(connection, "t", "1").state is State.CONFIRMED
+
+
+def test_a_failed_run_leaves_its_reason_with_the_version_and_its_text_with_the_result(connection):
+    staged_and_active(connection)
+    for number in (1, 2):
+        run = queue_run(connection, number)
+        finished = Finished("", (), "EXCEPTION", "ValueError: Alice")
+        result, verdict = runs.finish_run(
+            connection,
+            run,
+            finished,
+            health=HEALTH,
+            bounds=BOUNDS,
+            now_s=2.0,
+            offset_s=0.0,
+            moment=Moment(2.0, "x"),
+        )
+        assert "Alice" in result.failure_message
+    assert verdict is Verdict.ROLL_BACK
+    version = versions.find_version(connection, "t", "1")
+    assert (version.failure_reason, version.failures_in_a_row) == ("EXCEPTION", 2)
+    assert "Alice" not in version.failure_message
 
 
 def test_a_run_of_a_version_that_was_given_up_has_no_effects(connection):

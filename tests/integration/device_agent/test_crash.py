@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -214,6 +215,36 @@ async def test_killed_after_a_version_failed_the_failure_is_reported_and_the_ver
         await app.send(event("go", "e3", n=3))
         await app.results(4)
         assert states(await app.status()) == {"hello@1": "CONFIRMED", "hello@2": "FAILED"}
+
+
+async def test_killed_between_the_last_failure_and_the_roll_back_it_rolls_back_at_the_start(
+    cloud, agent, tmp_path
+):
+    cloud.publish(task(version="1", source=SENDS, uploads=UPLOADS))
+    bad = 'def run(context):\n    raise ValueError("bad")\n'
+    cloud.publish(task(version="2", source=bad, max_failures=3))
+    await cloud.want("d1", {"hello": "1"})
+    async with agent() as app:
+        await app.until_state("hello@1", "ACTIVE")
+        await app.send(event("go", "e0", n=0))
+        await app.until_state("hello@1", "CONFIRMED")
+        await cloud.want("d1", {"hello": "2"}, "r2")
+        await app.until_state("hello@2", "ACTIVE")
+        await app.send(event("go", "e1", n=1), event("go", "e2", n=2))
+        await app.until(lambda s: s.counters.failure_count == 2)
+        await agent.kill()
+    # The third failure was counted, and then the lights went out.
+    with sqlite3.connect(tmp_path / "state" / "agent.db") as connection:
+        connection.execute("UPDATE versions SET failures_in_a_row = 3 WHERE version = '2'")
+    connection.close()
+    async with agent() as app:
+        assert states(await app.status()) == {"hello@1": "CONFIRMED", "hello@2": "FAILED"}
+        await cloud.until(lambda: "FAILED" in cloud.stages("hello@2"))
+    failed = [report for report in cloud.reports.values() if report.failure_reason]
+    assert [(report.version, report.failure_reason) for report in failed] == [("2", "EXCEPTION")]
+    assert failed[0].failure_message.startswith(
+        "3 failures in a row; the last: ValueError (run.py, line 2, in run)"
+    )
 
 
 async def test_a_stopped_agent_leaves_no_process_behind(cloud, agent):

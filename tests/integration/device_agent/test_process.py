@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.device_agent.app import Agent
-from services.device_agent.errors import EnrolmentRefused
+from services.device_agent.errors import EXIT_ENROLMENT, EnrolmentRefused
 from services.device_agent.testing.app import App, config, event, running
 from services.device_agent.testing.cloud import FakeCloud
 from services.device_agent.testing.tasks import task
@@ -171,6 +171,20 @@ def _certificate() -> tuple[bytes, bytes]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return certificate.public_bytes(serialization.Encoding.PEM), private
+
+
+async def test_a_refusal_by_the_cloud_has_its_own_exit_code(cloud, tmp_path):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services.device_agent", "--state-dir", str(tmp_path), "--device-id", "d1",
+        "--gateway-target", f"127.0.0.1:{cloud.port}", "--plaintext", "--enrolment-token", "wrong",
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, logs = await process.communicate()
+    last = json.loads(logs.decode().splitlines()[-1])
+    assert process.returncode == EXIT_ENROLMENT
+    assert "token: unknown or expired" in last["message"]
+    assert last["reason"] == "BAD_TOKEN"
+    assert "wrong" not in logs.decode()
 
 
 def test_the_device_imports_little():
