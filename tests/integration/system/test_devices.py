@@ -188,6 +188,33 @@ def run(context):
     assert [str(path) for path in kept if secret.encode() in path.read_bytes()] == []
 
 
+def test_a_file_damaged_in_the_clouds_store_is_not_installed_and_the_release_rolls_back(
+    stack: Stack, cloud: Cloud, make_agent: MakeAgent
+) -> None:
+    content = bytes(range(256)) * 1024
+    damaged = publish(cloud, "damaged", "1", ECHO, resource=content)
+    hexadecimal = damaged.digests["data.bin"].removeprefix("sha256:")
+    (stored,) = (
+        path for path in stack.layout.data_dir("deployer").rglob(f"*{hexadecimal}*") if path.is_file()
+    )
+    stored.chmod(0o600)
+    stored.write_bytes(content[:-1] + b"x")
+    agent = make_agent("careful", fleet="damaged")
+    release(cloud, damaged, "damaged")
+
+    def ended() -> dict[str, Any] | None:
+        found: Any = cloud.isthmus("release", "list")[0]
+        mine = next(each for each in found if each["version"].endswith("/damaged/versions/1"))
+        return mine if mine["state"] != "STATE_RUNNING" else None
+
+    found = until("the release to end", ended, agent.status)
+    assert found is not None
+    assert (found["state"], found["counts"]["failed_count"]) == ("STATE_ROLLED_BACK", 1)
+    assert agent.runs() == set()
+    assert not (agent.home / "state" / "versions" / "damaged" / "1").exists()
+    assert any(reason["reason"] == "DIGEST_MISMATCH" for reason in found["failures"]), found
+
+
 def watches(stack: Stack) -> float:
     """Return how many streams idle devices hold at the gateway, by its metrics."""
     (gateway,) = (process for process in stack.processes() if process.name == "gateway")

@@ -39,7 +39,8 @@ BAD = """
 def run(context):
     raise ValueError("bad on purpose")
 """
-VICTIMS = ("gateway", "tunnel", "deployer", "agent")
+SERVICES = ("gateway", "tunnel", "deployer")
+VICTIMS = (*SERVICES, "agent", "everything")
 RUNNING, SUCCEEDED, ROLLED_BACK = (
     release_pb2.Release.STATE_RUNNING,
     release_pb2.Release.STATE_SUCCEEDED,
@@ -84,15 +85,20 @@ class Fleet:
         return patiently(lambda: stub.CreateRelease(request).release.name)
 
     def kill(self, victim: str, key: str) -> None:
-        """Kill a service, or the agent of a device that is to run a version."""
-        if victim != "agent":
-            self.stack.kill(victim)
-            return
-        chosen = next(
-            (name for name, device in self.cloud.devices().items() if key in device.wanted), min(self.agents)
-        )
-        self.agents[chosen].kill()
-        self.agents[chosen].start()
+        """Kill a service, the agent of a device that is to run a version, or everything at once."""
+        agents: list[Agent] = []
+        if victim == "agent":
+            wanting = [name for name, device in self.cloud.devices().items() if key in device.wanted]
+            agents = [self.agents[min(wanting, default="d0")]]
+        elif victim == "everything":
+            agents = list(self.agents.values())
+        for service in SERVICES:
+            if victim in (service, "everything"):
+                self.stack.kill(service)
+        for agent in agents:
+            agent.kill()
+        for agent in agents:
+            agent.start()
 
     def describe(self) -> str:
         """Return what one wants to know when a test gets stuck."""
@@ -146,9 +152,8 @@ class Fleet:
         for feeder in self.feeders.values():
             feeder.pause()
 
-    def check_books(self) -> None:
-        """Every acknowledged event is stored, triggered once, has one result or is counted as dropped, and
-        every frame that a run sent is in the cloud once."""
+    def settle(self) -> None:
+        """Let no more events come, and wait until those that came are worked off and their frames arrived."""
         self.hold()
         for name, agent in self.agents.items():
 
@@ -161,6 +166,11 @@ class Fleet:
                 )
 
             until(f"{name} to work off its runs and frames", settled, agent.status)
+
+    def check_books(self) -> None:
+        """Every acknowledged event is stored, triggered once, has one result or is counted as dropped, and
+        every frame that a run sent is in the cloud once."""
+        self.settle()
         records = self.cloud.exported()
         keys = Counter((r["device"], r["stream"], r["epoch"], r["sequence"]) for r in records)
         assert max(keys.values()) == 1, keys.most_common(3)
@@ -258,7 +268,7 @@ def before_the_release(fleet: Fleet, victim: str) -> tuple[str, str]:
 def before_the_gate(fleet: Fleet, victim: str) -> tuple[str, str]:
     """Kill it when devices run the version and none can confirm, for want of events."""
     key = fleet.publish(GOOD)
-    fleet.hold()
+    fleet.settle()
     name = fleet.release(key)
     fleet.until_release("an activation", name, activated)
     assert not fleet.cloud.release(name).counts.confirmed_count
@@ -303,7 +313,7 @@ def rolling_back(fleet: Fleet, victim: str) -> tuple[str, str]:
 def rolled_back_by_hand(fleet: Fleet, victim: str) -> tuple[str, str]:
     """Kill it right after a person has taken a running version back."""
     key = fleet.publish(GOOD)
-    fleet.hold()
+    fleet.settle()
     name = fleet.release(key)
     fleet.until_release("an activation", name, activated)
     fleet.cloud.isthmus("release", "rollback", name.rpartition("/")[2], "--reason", "test")
