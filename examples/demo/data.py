@@ -35,13 +35,6 @@ class Log:
     title: str
     """What it is, for the table."""
     users: dict[str, list[Event]]
-    synthetic_count: int
-    """How many of the events were derived and not recorded."""
-
-    @property
-    def event_count(self) -> int:
-        """How many events there are."""
-        return sum(len(events) for events in self.users.values())
 
 
 def movielens(cache: Path) -> Log:
@@ -61,7 +54,7 @@ def movielens(cache: Path) -> Log:
             ratings.setdefault(row["user_id:token"], []).append(rating)
     users = {user: list(_visits(user, sorted(rated), items)) for user, rated in ratings.items()}
     count = sum(len(rated) for rated in ratings.values())
-    return Log(f"MovieLens-100K: {count:,} ratings of {len(users)} users", users, 2 * count)
+    return Log(f"MovieLens-100K: {count:,} ratings of {len(users)} users", users)
 
 
 def _visits(
@@ -140,7 +133,7 @@ def own_log(path: Path) -> Log:
         raise Invalid(f"--data {path}: no events in there", reason="NO_DATA")
     for found in users.values():
         found.sort(key=lambda event: (event.time_s, event.event_id))
-    return Log(f"{path.name}: {count:,} events of {len(users)} users", users, 0)
+    return Log(f"{path.name}: {count:,} events of {len(users)} users", users)
 
 
 def _json_events(text: str) -> Iterator[Event]:

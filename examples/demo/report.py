@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -91,8 +90,3 @@ def quantile(values: list[float], share: float) -> float:
     """Return the value below which `share` of the sorted values lie; 0 without values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
-def counts_text(counts: Mapping[str, int]) -> str:
-    """Return counts as text, the largest first."""
-    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))

@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
 import jwt
@@ -271,8 +271,3 @@ def acting_as(identity: Identity) -> Iterator[Identity]:
         yield identity
     finally:
         _current.reset(token)
-
-
-def with_scopes(identity: Identity, *scopes: str) -> Identity:
-    """Return the identity with these scopes in place of its own."""
-    return replace(identity, scopes=frozenset(scopes))
