@@ -8,7 +8,6 @@ the deployer and one through the gateway in turn, by one caller; the figure is t
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import statistics
 import sys
@@ -30,6 +29,7 @@ from isthmus.device_agent.v1 import device_agent_pb2
 from libs.common.clock import SystemClock
 from libs.common.identity import IDENTITY_HEADER, Identity, IdentityIssuer
 from libs.common.keys import load_key
+from libs.task.profile import DIGEST_BYTES, parse_profile_header, profile_header
 from services.gateway.domain.push_index import Change, Fingerprints, PushIndex
 
 TASK = Path(__file__).with_name("tasks") / "noop"
@@ -76,12 +76,12 @@ def hint_us(entries: int) -> float:
     index = PushIndex(fingerprints)
     names = [f"tenants/t/devices/d{number}" for number in range(entries)]
     for name in names:
-        index.apply(Change(name, name.encode()[-16:].rjust(16, b"\0")))
-    header = base64.urlsafe_b64encode(bytes(16)).rstrip(b"=").decode()
+        index.apply(Change(name, name.encode()[-DIGEST_BYTES:].rjust(DIGEST_BYTES, b"\0")))
+    header = profile_header(bytes(DIGEST_BYTES))
     prints = [fingerprints.of(name) for name in names[:: max(1, entries // 10_000)]]
 
     def decide(fingerprint: bytes) -> bool:
-        return index.differs(fingerprint, base64.urlsafe_b64decode(header + "=="))
+        return index.differs(fingerprint, parse_profile_header(header))
 
     taken = []
     for fingerprint in prints:
