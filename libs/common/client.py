@@ -15,11 +15,11 @@ from typing import Any, Self
 
 import grpc
 
+from libs.common.backoff import backoff as backoff
 from libs.common.identity import IDENTITY_HEADER, IdentityIssuer
 from libs.common.retry import DEFAULT_POLICY as DEFAULT_POLICY
 from libs.common.retry import RetryBudget as RetryBudget
 from libs.common.retry import RetryPolicy as RetryPolicy
-from libs.common.retry import backoff as backoff
 from libs.common.retry import retry as retry
 from libs.common.status import error_from_rpc as error_from_rpc
 from libs.common.status import rpc_errors as rpc_errors

@@ -1,8 +1,7 @@
 """Trying again: which failures, how often, how long after, and not when everybody fails.
 
-Only idempotent calls are tried again. The wait is drawn between zero and a doubling bound ("full jitter";
-Brooker, *Exponential Backoff and Jitter*, 2015), the first one included, so that clients that failed
-together don't come back together. A budget, fed by successes (gRFC A6), stops retries while most calls fail.
+Only idempotent calls are tried again, after a wait (`libs.common.backoff`). A budget, fed by successes
+(gRFC A6), stops retries while most calls fail.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,6 +10,7 @@ from typing import TypeVar
 
 import grpc
 
+from libs.common.backoff import backoff as backoff
 from libs.common.clock import Clock
 from libs.common.errors import Error
 from libs.common.rand import Randomness
@@ -58,22 +58,6 @@ class RetryBudget:
         """Count a call that failed for lack of service; return whether it may be tried again."""
         self._tokens = max(0.0, self._tokens - 1.0)
         return self._tokens > self._full / 2
-
-
-def backoff(
-    attempt: int, *, randomness: Randomness, base_s: float = 0.2, cap_s: float = 10.0, at_least_s: float = 0.0
-) -> float:
-    """Return how many seconds to wait before retry `attempt` (0 is the first).
-
-    Args:
-        attempt: how many retries there were before.
-        randomness: draws the jitter.
-        base_s: bound of the first wait; doubles with each attempt.
-        cap_s: bound of any wait.
-        at_least_s: what the peer asked for; the jitter comes on top.
-    """
-    bound = min(cap_s, base_s * 2.0 ** min(attempt, 60))
-    return at_least_s + randomness.uniform(0.0, bound)
 
 
 async def retry(

@@ -168,7 +168,7 @@ class VmConfig:
     max_tasks_per_worker: int = 16
     """Versions kept loaded in one worker; the one unused longest goes first."""
     restart_delay_s: float = 0.05
-    """Wait before the second restart in a row; doubles up to `max_restart_delay_s`, with jitter."""
+    """Longest wait before the second restart in a row; doubles up to `max_restart_delay_s`, with jitter."""
     max_restart_delay_s: float = 5.0
     confine: bool = True
     """Give up sockets, processes and files where the kernel can (seccomp, Landlock)."""

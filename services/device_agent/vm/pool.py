@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from libs.common.backoff import backoff
 from libs.common.clock import Clock
 from libs.common.errors import Error, Exhausted, Invalid, NotFound, Unavailable
 from libs.common.rand import Randomness
@@ -244,9 +245,13 @@ class TaskVm:
         """
         while True:
             if self._failures > 1:
-                doublings = min(self._failures - 2, 32)
-                delay = min(self._config.restart_delay_s * 2.0**doublings, self._config.max_restart_delay_s)
-                await self._clock.sleep(delay * self._randomness.uniform(0.5, 1.0))
+                delay_s = backoff(
+                    self._failures - 2,
+                    randomness=self._randomness,
+                    base_s=self._config.restart_delay_s,
+                    cap_s=self._config.max_restart_delay_s,
+                )
+                await self._clock.sleep(delay_s)
             try:
                 return await self._start_worker()
             except Unavailable as error:

@@ -3,11 +3,9 @@ from collections.abc import Awaitable, Callable
 
 import grpc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from libs.common.errors import Error, Exhausted, Invalid, Unavailable
-from libs.common.retry import RetryBudget, RetryPolicy, backoff, retry
+from libs.common.retry import RetryBudget, RetryPolicy, retry
 from libs.common.testing import FakeClock, FakeRandomness
 
 
@@ -55,17 +53,6 @@ async def run(
         if clock.sleepers:
             clock.advance(0.1)
     return task.result()
-
-
-@given(st.integers(0, 10_000), st.integers(0, 2**32), st.floats(0, 100))
-def test_a_wait_is_jittered_from_the_first_and_bounded(attempt: int, seed: int, asked: float) -> None:
-    wait = backoff(attempt, randomness=FakeRandomness(seed), base_s=0.2, cap_s=10.0, at_least_s=asked)
-    assert asked <= wait <= asked + min(10.0, 0.2 * 2.0 ** min(attempt, 60))
-
-
-def test_bounds_double_up_to_the_cap() -> None:
-    waits = [backoff(n, randomness=Highest(), base_s=0.5, cap_s=3.0) for n in range(5)]
-    assert waits == [0.5, 1.0, 2.0, 3.0, 3.0]
 
 
 async def test_an_idempotent_call_is_tried_again_until_it_answers() -> None:
