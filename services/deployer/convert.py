@@ -275,6 +275,10 @@ def release(view: ReleaseView) -> release_pb2.Release:
         end_time=timestamp(value.end_time),
         creator=value.creator,
         etag=str(value.revision),
+        failures=[
+            release_pb2.FailureCount(reason=failure.reason, device_count=failure.devices)
+            for failure in view.counts.failures
+        ],
     )
 
 

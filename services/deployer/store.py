@@ -29,6 +29,7 @@ from services.deployer.domain.model import (
     Device,
     DeviceStage,
     EnrolmentToken,
+    FailureCount,
     FleetRow,
     PastRequest,
     Release,
@@ -183,6 +184,13 @@ class Tx(Protocol):
 
     def stage_counts(self, release_sequence: int) -> Mapping[Stage, int]:
         """Return how many devices stand at each stage of a release."""
+        ...
+
+    def failure_counts(self, release_sequence: int, limit: int) -> Sequence[FailureCount]:
+        """Return how many devices failed for each reason, the most frequent first.
+
+        Those of equal counts come by reason, as the store orders texts.
+        """
         ...
 
     def add_report(self, device: DeviceName, report_id: str, now: datetime) -> bool:

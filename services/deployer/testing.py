@@ -278,10 +278,14 @@ class Client:
 
     async def actions(self, resource: str = "") -> list[tuple[str, str]]:
         """Return the audit, oldest first: (actor, action)."""
+        return [(entry.actor, entry.action) for entry in await self.audited(resource)]
+
+    async def audited(self, resource: str = "") -> list[audit_pb2.AuditEntry]:
+        """Return the audit, oldest first."""
         answer = await self.audit.ListAuditEntries(
             audit_pb2.ListAuditEntriesRequest(parent=self.parent, resource=resource, page_size=1000)
         )
-        return [(entry.actor, entry.action) for entry in reversed(answer.entries)]
+        return list(reversed(answer.entries))
 
 
 def index_stub(acting_as: ActingAs) -> "push_index_pb2_grpc.PushIndexServiceAsyncStub":

@@ -54,6 +54,14 @@ def _counts(counts: release_pb2.Counts) -> str:
     return f"{counts.confirmed_count}/{counts.targeted_count} confirmed, {counts.failed_count} failed"
 
 
+def _failures(found: release_pb2.Release) -> str:
+    """Return why devices failed, the most frequent reason first; empty when none did."""
+    return ", ".join(
+        f"{failure.reason} ({failure.device_count} device{'' if failure.device_count == 1 else 's'})"
+        for failure in found.failures
+    )
+
+
 def _show(session: Session, found: release_pb2.Release) -> None:
     counts = found.counts
     session.output.message(
@@ -79,6 +87,7 @@ def _show(session: Session, found: release_pb2.Release) -> None:
                 f"{counts.staged_count} staged, {counts.activated_count} activated, "
                 f"{counts.confirmed_count} confirmed, {counts.failed_count} failed",
             ),
+            *([("failed for", _failures(found))] if found.failures else []),
             ("made", f"{human_time(found.create_time.ToDatetime(tzinfo=UTC))} by {found.creator}"),
             ("etag", found.etag),
         ],
@@ -169,7 +178,7 @@ def list_(session: Session, limit: int) -> None:
     ]
     session.output.messages(
         found,
-        ("RELEASE", "VERSION", "STATE", "STEP", "DEVICES", "MADE"),
+        ("RELEASE", "VERSION", "STATE", "STEP", "DEVICES", "FAILED FOR", "MADE"),
         (
             (
                 each.name.rpartition("/")[2],
@@ -177,6 +186,7 @@ def list_(session: Session, limit: int) -> None:
                 _state(each),
                 _step(each),
                 _counts(each.counts),
+                each.failures[0].reason if each.failures else "-",
                 human_time(each.create_time.ToDatetime(tzinfo=UTC)),
             )
             for each in found

@@ -10,7 +10,7 @@ from libs.common.names import ReleaseName
 from libs.task import jsontext
 from services.deployer.domain.blobs import Locks
 from services.deployer.domain.buckets import bucket
-from services.deployer.domain.model import FleetRow, Release
+from services.deployer.domain.model import Counts, FleetRow, Release, Stage
 from services.deployer.domain.rollout import Offer
 from services.deployer.store import Store, Tx
 
@@ -18,6 +18,8 @@ PAGE = 5000
 _MEMO = 10_000
 LARGE = 10_000
 """Devices from which on a pass takes its time: while they come and go, counts may be some passes old."""
+MAX_FAILURES = 10
+"""Reasons of failures that are told of a release."""
 _REST = 4.0
 _LONGEST_REST_S = 5.0
 
@@ -38,6 +40,13 @@ class Selection:
     """Other releases whose policies select some of these devices too."""
     empty: frozenset[ReleaseName] = frozenset()
     """Other releases whose policies select no device at all."""
+
+
+def counts_of(tx: Tx, release: Release, targeted: int | None) -> Counts:
+    """Return a release's counts as of the transaction; None for `targeted` takes those that have reported."""
+    stages = tx.stage_counts(release.sequence)
+    failures = tx.failure_counts(release.sequence, MAX_FAILURES) if stages.get(Stage.FAILED) else ()
+    return Counts.of(sum(stages.values()) if targeted is None else targeted, stages, failures)
 
 
 class Counter:

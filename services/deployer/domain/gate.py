@@ -74,6 +74,7 @@ def decide(release: Release, counts: Counts, selected: int, fleet: int, now: dat
             return RollBack(
                 f"{where}: {counts.failed} of {devices(judged)} that confirmed or failed have failed "
                 f"({percent(failed)}), more than the {percent(gate.failed_percent)} that the gate allows"
+                f"{most_often(counts, '; ')}"
             )
     if not selected:
         what = (
@@ -90,6 +91,7 @@ def decide(release: Release, counts: Counts, selected: int, fleet: int, now: dat
         figures = (
             f"{counts.confirmed} of {devices(counts.targeted)} confirmed ({percent(confirmed)}, "
             f"the gate wants {percent(gate.confirmed_percent)}), {counts.failed} failed"
+            f"{most_often(counts, ', ')}"
         )
         if confirmed < gate.confirmed_percent:
             if complete:
@@ -115,6 +117,14 @@ def _late(deadline: datetime, now: datetime, timeout: timedelta, reason: str) ->
 def percent(value: float) -> str:
     """Return a percentage for people, with up to two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".") + " %"
+
+
+def most_often(counts: Counts, before: str) -> str:
+    """Return `before` and the commonest reason of failures with its count; nothing when none failed."""
+    if not counts.failures:
+        return ""
+    commonest = counts.failures[0]
+    return f"{before}most often {commonest.reason} ({devices(commonest.devices)})"
 
 
 def devices(count: int) -> str:

@@ -4,7 +4,7 @@ All times are aware and in UTC. A `revision` grows by one with each write and is
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -155,6 +155,15 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureCount:
+    """How many devices gave one reason for their failure."""
+
+    reason: str
+    """UPPER_SNAKE, in the devices' words."""
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """Devices of a release: those selected, and how many have come how far, each at its furthest stage."""
 
@@ -165,13 +174,23 @@ class Counts:
     activated: int = 0
     confirmed: int = 0
     failed: int = 0
+    failures: tuple[FailureCount, ...] = ()
+    """Why those failed: the most frequent reasons first, at most ten."""
 
     @classmethod
-    def of(cls, targeted: int, stages: Mapping[Stage, int]) -> "Counts":
-        """Return the counts of `targeted` devices of which `stages` have reported."""
+    def of(
+        cls, targeted: int, stages: Mapping[Stage, int], failures: Sequence[FailureCount] = ()
+    ) -> "Counts":
+        """Return the counts of `targeted` devices of which `stages` have reported, and why some failed."""
         return cls(
             targeted,
-            *(stages.get(stage, 0) for stage in Stage),
+            downloaded=stages.get(Stage.DOWNLOADED, 0),
+            verified=stages.get(Stage.VERIFIED, 0),
+            staged=stages.get(Stage.STAGED, 0),
+            activated=stages.get(Stage.ACTIVATED, 0),
+            confirmed=stages.get(Stage.CONFIRMED, 0),
+            failed=stages.get(Stage.FAILED, 0),
+            failures=tuple(failures),
         )
 
 

@@ -41,6 +41,8 @@ _SEEN_EVERY = timedelta(seconds=60)
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _PYTHON = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
 INCOMPATIBLE = "INCOMPATIBLE"
+UNKNOWN = "UNKNOWN"
+"""What a failure without a reason counts under."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,8 @@ class Pull:
                 offer = self._counts(tx, device, report)
                 if offer is None:
                     continue
-                stage = _stage(name, offer, report.stage, report.failure_reason, report.failure_message)
+                reason = report.failure_reason or (UNKNOWN if report.stage is Stage.FAILED else "")
+                stage = _stage(name, offer, report.stage, reason, report.failure_message)
                 if tx.put_stage(stage):
                     counted.append(report.stage)
                     touched.add(offer.release.name)

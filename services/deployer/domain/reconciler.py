@@ -14,7 +14,7 @@ from functools import partial
 from libs.common.clock import Clock
 from libs.common.errors import Conflict
 from libs.common.names import ReleaseName
-from services.deployer.domain.census import Census
+from services.deployer.domain.census import Census, counts_of
 from services.deployer.domain.gate import Advance, Decision, Hold, Pause, RollBack, Succeed, decide
 from services.deployer.domain.model import AuditEntry, Counts, Release, ReleaseState, StepStatus
 from services.deployer.domain.releases import close_step, rolled_back
@@ -131,8 +131,7 @@ class Reconciler:
             return None
         await self._settle(release)
         selection = await self._census.of(release)
-        stages = await self._store.read(lambda tx: tx.stage_counts(release.sequence))
-        counts = Counts.of(selection.targeted, stages)
+        counts = await self._store.read(lambda tx: counts_of(tx, release, selection.targeted))
         self._meter.release_counts(name, counts)
         now = self._clock.now()
         decision = decide(release, counts, selection.selected, selection.fleet, now)

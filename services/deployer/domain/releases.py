@@ -9,7 +9,7 @@ from libs.common.clock import Clock
 from libs.common.errors import AlreadyExists, Precondition
 from libs.common.names import ReleaseName, VersionName
 from libs.common.rand import Randomness
-from services.deployer.domain.census import Census, Selection
+from services.deployer.domain.census import Census, Selection, counts_of
 from services.deployer.domain.creates import earlier_answer, remember
 from services.deployer.domain.fleet import check_etag
 from services.deployer.domain.gate import decide
@@ -148,7 +148,6 @@ class Releases:
             release = _release(tx, name)
             if release.state.ended:
                 continue
-            stages = tx.stage_counts(release.sequence)
             reason = (
                 f"{by.name} of {by.version.version} took its place; "
                 "devices it hasn't reached keep what they have"
@@ -159,7 +158,7 @@ class Releases:
                     state=ReleaseState.SUPERSEDED,
                     state_reason=reason,
                     end_time=now,
-                    end_counts=Counts.of(sum(stages.values()), stages),
+                    end_counts=counts_of(tx, release, None),
                     revision=release.revision + 1,
                 )
             )
@@ -283,8 +282,7 @@ class Releases:
         if release.state.ended:
             return ReleaseView(release, release.end_counts or Counts(), release.state_reason)
         selection = await self._census.of(release)
-        stages = await self._store.read(lambda tx: tx.stage_counts(release.sequence))
-        counts = Counts.of(selection.targeted, stages)
+        counts = await self._store.read(lambda tx: counts_of(tx, release, selection.targeted))
         decision = decide(release, counts, selection.selected, selection.fleet, self._clock.now())
         return ReleaseView(release, counts, decision.reason)
 

@@ -18,6 +18,7 @@ from services.deployer.domain.model import (
     Device,
     DeviceStage,
     EnrolmentToken,
+    FailureCount,
     FleetRow,
     PastRequest,
     Release,
@@ -263,6 +264,16 @@ class MemoryTx:
     def stage_counts(self, release_sequence: int) -> Mapping[Stage, int]:
         """See `Tx`."""
         return Counter(s.stage for (_, r), s in self._t.stages.items() if r == release_sequence)
+
+    def failure_counts(self, release_sequence: int, limit: int) -> Sequence[FailureCount]:
+        """See `Tx`."""
+        failed = Counter(
+            s.failure_reason
+            for (_, r), s in self._t.stages.items()
+            if r == release_sequence and s.stage is Stage.FAILED
+        )
+        ordered = sorted(failed.items(), key=lambda item: (-item[1], item[0]))
+        return [FailureCount(reason, count) for reason, count in ordered[:limit]]
 
     def add_report(self, device: DeviceName, report_id: str, now: datetime) -> bool:
         """See `Tx`."""

@@ -18,6 +18,7 @@ from services.deployer.domain.model import (
     Device,
     DeviceStage,
     EnrolmentToken,
+    FailureCount,
     Gate,
     PastRequest,
     Release,
@@ -192,7 +193,7 @@ async def test_releases_keep_everything_and_compare_revisions(store: Store) -> N
         steps=(StepStatus(1000, START, LATER, Counts(9, confirmed=9)), StepStatus(10_000, LATER)),
         resume_time=LATER,
         end_time=LATER,
-        end_counts=Counts(5, 1, 1, 1, 1, 1, 0),
+        end_counts=Counts(5, 1, 1, 1, 1, 1, 1, (FailureCount("TIMEOUT", 1),)),
         revision=2,
     )
     await store.run(lambda tx: tx.update_release(changed))
@@ -259,6 +260,21 @@ async def test_stages_are_counted_by_release_and_dropped_by_device(store: Store)
     await store.run(lambda tx: tx.drop_stages(DeviceName("acme", "d3"), [1, 7]))
     left = await store.read(lambda tx: tx.device_stages(DeviceName("acme", "d3")))
     assert [s.release_sequence for s in left] == [2]
+
+
+async def test_failures_are_counted_by_reason(store: Store) -> None:
+    def work(tx: Tx) -> None:
+        for number, (reason, sequence) in enumerate(
+            [("TIMEOUT", 1), ("EXCEPTION", 1), ("EXCEPTION", 1), ("OOM", 1), ("TIMEOUT", 2), ("ABC", 1)]
+        ):
+            failed = stage(f"d{number}", sequence, Stage.FAILED)
+            tx.put_stage(replace(failed, failure_reason=reason))
+        tx.put_stage(replace(stage("d9", 1, Stage.STAGED), failure_reason="TIMEOUT"))
+
+    await store.run(work)
+    found = await store.read(lambda tx: tx.failure_counts(1, 3))
+    assert found == [FailureCount("EXCEPTION", 2), FailureCount("ABC", 1), FailureCount("OOM", 1)]
+    assert await store.read(lambda tx: tx.failure_counts(3, 3)) == []
 
 
 async def test_report_ids_are_known_until_they_are_pruned(store: Store) -> None:

@@ -350,6 +350,16 @@ async def test_reports_on_what_does_not_concern_the_device_are_taken_and_not_cou
     assert (await client.get_release(mine.name)).counts.confirmed_count == 0
 
 
+async def test_a_failure_without_a_reason_counts_as_unknown(client: Client) -> None:
+    await client.publish()
+    release = await client.release(failed_percent=100)
+    for number, reason in enumerate(("", "TIMEOUT", "")):
+        device = await client.enrol(f"d{number}")
+        await device.report(("genres", "1.0.0", release.name), [Stage.STAGE_FAILED], reason=reason)
+    failures = (await client.get_release(release.name)).failures
+    assert [(f.reason, f.device_count) for f in failures] == [("UNKNOWN", 2), ("TIMEOUT", 1)]
+
+
 async def test_malformed_reports_are_refused_whole(client: Client) -> None:
     await client.publish()
     device = await client.enrol("d1")

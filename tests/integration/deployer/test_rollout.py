@@ -54,7 +54,11 @@ async def test_a_bad_version_rolls_back_by_itself_and_devices_return_to_the_one_
         for device in devices:
             await device.follow(failing=["genres@2.0.0"])
         ended = await client.release_when(bad.name, lambda r: r.state == State.STATE_ROLLED_BACK)
-        assert "failed" in ended.state_reason
+        assert "most often EXCEPTION (" in ended.state_reason
+        assert [failure.reason for failure in ended.failures] == ["EXCEPTION"]
+        assert ended.failures[0].device_count == ended.counts.failed_count > 0
+        last = (await client.audited(bad.name))[-1]
+        assert (last.action, last.detail) == ("release.roll_back", ended.state_reason)
         for device in devices:
             assert await device.follow() == {"genres@1.0.0"}
 

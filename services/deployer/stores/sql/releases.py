@@ -14,6 +14,7 @@ from libs.common.names import DeviceName, ReleaseName, VersionName
 from services.deployer.domain.model import (
     Counts,
     DeviceStage,
+    FailureCount,
     Gate,
     Release,
     ReleaseState,
@@ -161,6 +162,18 @@ class ReleasesPart(Part):
         )
         return {Stage(stage): count for stage, count in self._c.execute(query)}
 
+    def failure_counts(self, release_sequence: int, limit: int) -> Sequence[FailureCount]:
+        """See `Tx`."""
+        s, count = stages.c, func.count()
+        query = (
+            select(s.failure_reason, count)
+            .where(s.release_sequence == release_sequence, s.stage == Stage.FAILED.value)
+            .group_by(s.failure_reason)
+            .order_by(count.desc(), s.failure_reason)
+            .limit(limit)
+        )
+        return [FailureCount(reason, number) for reason, number in self._c.execute(query)]
+
     def add_report(self, device: DeviceName, report_id: str, now: datetime) -> bool:
         """See `Tx`."""
         insert = self._upsert(reports).values(
@@ -208,7 +221,11 @@ def _dump_counts(counts: Counts | None) -> str | None:
 
 
 def _load_counts(text: str | None) -> Counts | None:
-    return None if text is None else Counts(**json.loads(text))
+    if text is None:
+        return None
+    value = json.loads(text)
+    value["failures"] = tuple(FailureCount(**failure) for failure in value.get("failures", ()))
+    return Counts(**value)
 
 
 def _dump_step(step: StepStatus) -> dict[str, Any]:

@@ -9,10 +9,22 @@ from hypothesis import strategies as st
 
 from isthmus.deployer.v1 import pull_pb2, release_pb2, task_pb2
 from libs.common.errors import Invalid
+from libs.common.names import ReleaseName, VersionName
+from libs.common.testing import START
 from libs.task.testing import attempt
 from services.deployer import convert
-from services.deployer.domain.model import BlobRef, Counts, Gate, ReleaseState, Stage
+from services.deployer.domain.model import (
+    BlobRef,
+    Counts,
+    FailureCount,
+    Gate,
+    Release,
+    ReleaseState,
+    Stage,
+    StepStatus,
+)
 from services.deployer.domain.release_rules import check_gate, check_shares, share_of
+from services.deployer.domain.releases import ReleaseView
 
 moments = st.datetimes(
     min_value=datetime(1, 1, 2, tzinfo=UTC).replace(tzinfo=None),
@@ -94,6 +106,28 @@ def test_counts(counts: Counts) -> None:
         )
         if n
     ]
+
+
+failures = st.builds(
+    FailureCount, st.from_regex(r"[A-Z][A-Z0-9_]{0,63}", fullmatch=True), st.integers(1, 2**32 - 1)
+)
+
+
+@given(st.lists(failures, max_size=10))
+def test_failures_of_a_release(told: list[FailureCount]) -> None:
+    made = Release(
+        name=ReleaseName("acme", "r1"),
+        version=VersionName("acme", "genres", "1.0.0"),
+        policy_json="",
+        shares=(10_000,),
+        gate=Gate(),
+        salt=b"0" * 16,
+        create_time=START,
+        creator="me",
+        steps=(StepStatus(10_000, START),),
+    )
+    message = convert.release(ReleaseView(made, Counts(failures=tuple(told)), ""))
+    assert [FailureCount(f.reason, f.device_count) for f in message.failures] == told
 
 
 @given(st.text(), st.integers(0, 2**64 - 1))

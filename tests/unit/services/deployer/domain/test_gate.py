@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from libs.common.names import ReleaseName, VersionName
 from libs.common.testing import START
 from services.deployer.domain.gate import Advance, Decision, Hold, Pause, RollBack, Succeed, decide
-from services.deployer.domain.model import Counts, Gate, Release, ReleaseState, StepStatus
+from services.deployer.domain.model import Counts, FailureCount, Gate, Release, ReleaseState, StepStatus
 
 SECOND = timedelta(seconds=1)
 
@@ -42,6 +42,27 @@ def test_it_holds_until_enough_have_confirmed_and_says_the_figures() -> None:
         "step 1 of 2 (10 % of the selected devices): 18 of 20 devices confirmed (90 %, the gate wants 95 %), "
         "0 failed"
     )
+
+
+FAILED = (FailureCount("EXCEPTION", 2), FailureCount("TIMEOUT", 1))
+
+
+def test_it_says_why_devices_failed_when_it_rolls_back() -> None:
+    decision = at(Counts(targeted=20, confirmed=1, failed=3, failures=FAILED))
+    assert decision == RollBack(
+        "step 1 of 2 (10 % of the selected devices): 3 of 4 devices that confirmed or failed have failed "
+        "(75 %), more than the 5 % that the gate allows; most often EXCEPTION (2 devices)"
+    )
+
+
+def test_it_says_why_devices_failed_while_it_holds_and_when_it_pauses() -> None:
+    lenient = release(gate=Gate(failed_percent=90, step_timeout=timedelta(seconds=9)))
+    counts = Counts(targeted=4, confirmed=1, failed=1, failures=FAILED[1:])
+    holding, paused = at(counts, of=lenient), at(counts, of=lenient, after_s=9)
+    assert isinstance(holding, Hold)
+    assert holding.reason.endswith("1 failed, most often TIMEOUT (1 device)")
+    assert isinstance(paused, Pause)
+    assert "most often TIMEOUT (1 device); it hasn't met its gate within 9 s" in paused.reason
 
 
 def test_reaching_the_percentage_exactly_opens_the_next_step() -> None:
