@@ -196,13 +196,11 @@ class Puller:
         """Take roots and set, each stored before it is acted on."""
         for signed in response.roots:
             self.root_version = state.update_root(signed).version
-            root = state.root_signed.SerializeToString()
-            await self._database.run(_setter(ROOT, root))
+            await self._database.run(_keeper(state))
         before = state.device_set_payload
         state.accept_device_set(response.device_set)
-        payload = state.device_set_payload
-        if payload is not None and payload != before:
-            await self._database.run(_setter(DEVICE_SET, payload))
+        if state.device_set_payload != before:
+            await self._database.run(_keeper(state))
 
     def _explain(self, changes: Changes) -> None:
         self._problems.clear_all("set ")
@@ -309,8 +307,18 @@ class Puller:
         await asyncio.to_thread(self._files.collect_folders, needed_folders(self._tasks.versions))
 
 
-def _setter(key: str, value: bytes) -> Callable[[sqlite3.Connection], None]:
-    return lambda connection: values.set_blob(connection, key, value)
+def _keeper(state: TrustedState) -> Callable[[sqlite3.Connection], None]:
+    """Return what stores the root and the set together: a root may make an older set be forgotten."""
+    root, payload = state.root_signed.SerializeToString(), state.device_set_payload
+
+    def keep(connection: sqlite3.Connection) -> None:
+        values.set_blob(connection, ROOT, root)
+        if payload is None:
+            values.discard(connection, DEVICE_SET)
+        else:
+            values.set_blob(connection, DEVICE_SET, payload)
+
+    return keep
 
 
 def _relabeller(entry: Entry, moment: version_store.Moment) -> Callable[[sqlite3.Connection], None]:

@@ -14,6 +14,11 @@ def set_blob(connection: sqlite3.Connection, key: str, value: bytes) -> None:
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
 
 
+def discard(connection: sqlite3.Connection, key: str) -> None:
+    """Remove the value under `key`, if there is one."""
+    connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+
+
 def get_int(connection: sqlite3.Connection, key: str) -> int:
     """Return the number under `key`, 0 when there is none."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()

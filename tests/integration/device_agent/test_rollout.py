@@ -14,6 +14,7 @@ from libs.common.errors import Unavailable
 from libs.trust.digests import sha256_of
 from libs.trust.keys import SigningKey
 from libs.trust.root import overlap
+from libs.trust.signing import RoleKeys
 from services.device_agent.app import Agent
 from services.device_agent.files import VersionFiles
 from services.device_agent.testing.app import running, states
@@ -376,6 +377,32 @@ async def test_a_root_is_rotated_and_the_old_keys_stop_counting(cloud, agent_con
         await cloud.want("d1", {"hello": "1"}, "r3")
         status = await app.until_problem("signature")
         assert states(status)["hello@2"] == "ACTIVE"
+
+
+async def test_a_counter_of_replaced_keys_stays_forgotten_when_the_agent_stops_in_between(
+    cloud, agent_config
+):
+    """A stolen key may have signed a huge counter; the root that replaces it has to free the device of it."""
+    cloud.publish(task(version="1"))
+    cloud.publish(task(version="2", source=V2))
+    await cloud.want("d1", {"hello": "1"})
+    cloud.devices["d1"].counter = 2**62
+    async with running(Agent(agent_config())) as app:
+        await app.until_state("hello@1", "ACTIVE")
+        cloud.deployer, stolen = SigningKey.generate(), cloud.deployer
+        replaced = RoleKeys.of([cloud.deployer.public])
+        now = datetime.now(UTC)
+        cloud.rotate(
+            cloud.root.successor(now, timedelta(days=365), {"deployer": replaced}), [cloud.root_keys]
+        )
+        good, cloud.deployer = cloud.deployer, stolen
+        await cloud.want("d1", {"hello": "2"}, "r2")  # the new root comes with a set that doesn't hold
+        await app.until_problem("signature")
+    cloud.deployer = good
+    cloud.devices["d1"].counter = 0
+    await cloud.want("d1", {"hello": "2"}, "r2")
+    async with running(Agent(agent_config())) as app:
+        await app.until_state("hello@2", "ACTIVE")
 
 
 async def test_an_expired_root_accepts_nothing_new_and_what_runs_goes_on(cloud, agent_config):
