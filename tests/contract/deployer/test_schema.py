@@ -11,12 +11,21 @@ from services.deployer.app import MIGRATIONS
 from services.deployer.stores.sql.schema import metadata
 
 
-async def test_a_migrated_database_has_exactly_this_schema(tmp_path: Path) -> None:
-    database = await open_database(f"sqlite:///{tmp_path}/d.db", script_location=MIGRATIONS)
+def compare(connection: sa.Connection) -> list[object]:
+    context = MigrationContext.configure(connection, opts={"compare_type": True})
+    return [d for d in compare_metadata(context, metadata) if "alembic_version" not in str(d)]
 
-    def compare(connection: sa.Connection) -> list[object]:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        return [d for d in compare_metadata(context, metadata) if "alembic_version" not in str(d)]
+
+async def test_a_migrated_postgresql_has_exactly_this_schema(postgresql_url: str) -> None:
+    database = await open_database(postgresql_url, script_location=MIGRATIONS)
+    try:
+        assert await database.run(compare) == []
+    finally:
+        await database.close()
+
+
+async def test_a_migrated_sqlite_has_exactly_this_schema(tmp_path: Path) -> None:
+    database = await open_database(f"sqlite:///{tmp_path}/d.db", script_location=MIGRATIONS)
 
     def tables(connection: sa.Connection) -> dict[str, str]:
         rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")

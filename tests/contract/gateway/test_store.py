@@ -16,11 +16,17 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 REQUEST = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request, tmp_path):
-    made = (
-        MemoryStore() if request.param == "memory" else await open_store(f"sqlite:///{tmp_path}/gateway.db")
-    )
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def database_url(request, tmp_path):
+    """Where the store is; empty for the one in memory."""
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgresql_url")
+    return f"sqlite:///{tmp_path}/gateway.db" if request.param == "sqlite" else ""
+
+
+@pytest.fixture
+async def store(database_url):
+    made = await open_store(database_url) if database_url else MemoryStore()
     yield made
     await made.close()
 

@@ -1,7 +1,6 @@
-"""The same guarantees over PostgreSQL; set ISTHMUS_TEST_POSTGRES_URL (a database of its own) to run them."""
+"""The same guarantees over PostgreSQL, where its server is installed."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,9 +11,6 @@ from sqlalchemy.exc import IntegrityError
 
 from libs.common.errors import Precondition, Unavailable
 from libs.common.sql import Database, open_database
-
-URL = os.environ.get("ISTHMUS_TEST_POSTGRES_URL", "")
-pytestmark = pytest.mark.skipif(not URL, reason="ISTHMUS_TEST_POSTGRES_URL is not set")
 
 FIRST = """
 from alembic import op
@@ -34,22 +30,9 @@ def scripts(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _wipe(connection: Connection) -> None:
-    connection.execute(text("DROP TABLE IF EXISTS thing, part, alembic_version CASCADE"))
-
-
 @pytest_asyncio.fixture
-async def clean() -> AsyncIterator[None]:
-    database = await open_database(URL)
-    await database.run(_wipe)
-    yield
-    await database.run(_wipe)
-    await database.close()
-
-
-@pytest_asyncio.fixture
-async def database(clean: None, scripts: Path) -> AsyncIterator[Database]:
-    opened = await open_database(URL, script_location=scripts)
+async def database(postgresql_url: str, scripts: Path) -> AsyncIterator[Database]:
+    opened = await open_database(postgresql_url, script_location=scripts)
     yield opened
     await opened.close()
 
@@ -58,8 +41,9 @@ def count(connection: Connection) -> int:
     return int(connection.execute(text("SELECT count(*) FROM thing")).scalar_one())
 
 
-async def test_replicas_that_start_together_migrate_once(clean: None, scripts: Path) -> None:
-    databases = await asyncio.gather(*(open_database(URL, script_location=scripts) for _ in range(3)))
+async def test_replicas_that_start_together_migrate_once(postgresql_url: str, scripts: Path) -> None:
+    opening = (open_database(postgresql_url, script_location=scripts) for _ in range(3))
+    databases = await asyncio.gather(*opening)
     assert [await database.run(count) for database in databases] == [0, 0, 0]
     for database in databases:
         await database.close()
@@ -101,13 +85,13 @@ async def test_a_connection_that_broke_is_replaced(database: Database) -> None:
     assert await database.run(count) == 0
 
 
-async def test_a_database_that_is_not_there_is_unavailable(scripts: Path) -> None:
-    nowhere = make_url(URL).set(port=1).render_as_string(hide_password=False)
+async def test_a_database_that_is_not_there_is_unavailable(postgresql_url: str, scripts: Path) -> None:
+    nowhere = make_url(postgresql_url).set(port=1).render_as_string(hide_password=False)
     with pytest.raises(Unavailable, match="doesn't answer"):
         await open_database(nowhere, script_location=scripts)
 
 
-async def test_a_newer_database_is_refused(database: Database, scripts: Path) -> None:
+async def test_a_newer_database_is_refused(database: Database, postgresql_url: str, scripts: Path) -> None:
     await database.run(lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9'")).rowcount)
     with pytest.raises(Precondition, match="newer version"):
-        await open_database(URL, script_location=scripts)
+        await open_database(postgresql_url, script_location=scripts)

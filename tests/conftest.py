@@ -1,0 +1,32 @@
+"""What all tests share: a PostgreSQL, started at first use where its server is installed."""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from libs.common.sql.testing import URL_VARIABLE, find_postgres, own_schema, running_postgres
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """The URL of a PostgreSQL; a test that asks for it is skipped where there is none."""
+    given = os.environ.get(URL_VARIABLE)
+    if importlib.util.find_spec("psycopg") is None:
+        pytest.skip("PostgreSQL: its driver isn't installed (the extra `postgres`)")
+    if given:
+        yield given
+        return
+    programs = find_postgres()
+    if programs is None:
+        pytest.skip(f"PostgreSQL: not installed (Debian: apt-get install postgresql), nor {URL_VARIABLE} set")
+    with running_postgres(programs) as url:
+        yield url
+
+
+@pytest.fixture
+def postgresql_url(postgresql: str) -> Iterator[str]:
+    """The URL of an empty schema of the test's own."""
+    with own_schema(postgresql) as url:
+        yield url
