@@ -182,15 +182,16 @@ def load(text: str | bytes, *, what: str, max_bytes: int = MAX_BYTES, max_depth:
         raise Invalid(f"{what}: {error}", reason="SYNTAX") from None
     except RecursionError:
         raise Invalid(f"{what} is nested deeper than {max_depth}", reason="TOO_DEEP") from None
-    if _deeper(value, max_depth):
+    if is_deeper(value, max_depth):
         raise Invalid(f"{what} is nested deeper than {max_depth}", reason="TOO_DEEP")
     return value
 
 
-def _deeper(value: object, depth: int) -> bool:
+def is_deeper(value: object, depth: int) -> bool:
+    """Tell whether objects and arrays nest deeper than `depth` levels; looks no deeper than that."""
     if isinstance(value, dict | list):
         members = value.values() if isinstance(value, dict) else value
-        return depth <= 0 or any(_deeper(member, depth - 1) for member in members)
+        return depth <= 0 or any(is_deeper(member, depth - 1) for member in members)
     return False
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from libs.common.errors import Unavailable
 from services.device_agent.vm.model import LoadedTask, VmConfig
-from services.device_agent.vm.wire import ProtocolFault
+from services.device_agent.vm.wire import ProtocolFault, parse_reply
 from services.device_agent.vm.worker.framing import HEADER, PROTOCOL
 
 _BOOT = Path(__file__).parent / "worker" / "boot.py"
@@ -207,16 +207,7 @@ class WorkerProcess:
         (size,) = HEADER.unpack(await self._read(HEADER.size))
         if size > self._config.max_reply_bytes:
             raise ProtocolFault(f"frame of {size} bytes exceeds {self._config.max_reply_bytes}")
-        body = await self._read(size)
-        try:
-            reply = json.loads(body, parse_constant=_no_constant)
-            if b"\\ud" in body or b"\\uD" in body:
-                json.dumps(reply, ensure_ascii=False).encode()
-        except (ValueError, RecursionError) as error:
-            raise ProtocolFault(f"not JSON: {error}") from error
-        if not isinstance(reply, dict):
-            raise ProtocolFault(f"not an object: {reply!r:.50}")
-        return reply
+        return parse_reply(await self._read(size))
 
     async def _read(self, size: int) -> bytes:
         parts = bytearray()
@@ -310,10 +301,6 @@ class WorkerProcess:
         self._exit.set_result(Exit(code, usage.ru_utime + usage.ru_stime, peak))
         if self._on_exit is not None:
             self._on_exit()
-
-
-def _no_constant(text: str) -> object:
-    raise ValueError(f"{text} is no JSON")
 
 
 def _environment(folder: Path) -> dict[str, str]:

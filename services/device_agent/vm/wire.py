@@ -2,11 +2,15 @@
 
 import base64
 import json
+import math
 from typing import Any
 
 from libs.common.errors import Invalid
+from libs.task.jsontext import is_deeper
 from services.device_agent.vm.model import Execution, LoadedTask, Outcome, Reason, Sent, VmConfig
 
+MAX_REPLY_DEPTH = 64
+"""Levels of a reply: twice what `worker.values` lets a result have."""
 _FAILURES = frozenset({Reason.EXCEPTION, Reason.MEMORY, Reason.BAD_RESULT, Reason.LOAD_ERROR})
 
 
@@ -66,6 +70,36 @@ def _encode(request: dict[str, object], what: str, config: VmConfig) -> bytes:
             f"{what} take {len(body)} bytes as JSON, more than {config.max_request_bytes}", reason="TOO_LARGE"
         )
     return body
+
+
+def parse_reply(body: bytes) -> dict[str, Any]:
+    """Return the object that a frame from a worker holds, of what JSON can write again and nothing else.
+
+    Raises ProtocolFault: for anything but an object, for what `json.loads` takes beyond JSON (NaN, numbers
+    too large for a float, halves of surrogate pairs), and for nesting that could break whoever walks it.
+    """
+    try:
+        reply = json.loads(body, parse_constant=_no_constant, parse_float=_finite)
+        if b"\\ud" in body or b"\\uD" in body:
+            json.dumps(reply, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise ProtocolFault(f"not JSON: {error}") from error
+    if not isinstance(reply, dict):
+        raise ProtocolFault(f"not an object: {reply!r:.50}")
+    if is_deeper(reply, MAX_REPLY_DEPTH):
+        raise ProtocolFault(f"nested deeper than {MAX_REPLY_DEPTH} levels")
+    return reply
+
+
+def _no_constant(text: str) -> object:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"number {text[:40]} is too large")
+    return value
 
 
 def outcome_from(reply: dict[str, Any]) -> Outcome:

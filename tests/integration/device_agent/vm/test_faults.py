@@ -188,6 +188,7 @@ async def test_a_flood_of_output_does_not_hold_the_agent(run) -> None:
         "b'\\0\\0\\0\\2[]'",
         "b'\\0\\0\\0\\x0d{\"id\": 999999}'[:17]",
         "b'\\0\\0\\1\\0' + b'[' * 256",
+        'b\'\\0\\0\\0\\x2c\' + b\'{"id": 2, "ok": true, "value": {"a": 1e999}}\'',
     ],
 )
 async def test_bytes_on_the_protocols_socket_end_the_worker_only(vm: TaskVm, run, data: str) -> None:

@@ -16,6 +16,7 @@ from services.device_agent.vm.wire import (
     ProtocolFault,
     load_request,
     outcome_from,
+    parse_reply,
     run_request,
     unload_request,
 )
@@ -107,3 +108,38 @@ def test_no_reply_does_more_than_that(reply: dict[str, Any]) -> None:
     except ProtocolFault:
         return
     assert outcome.ok == (outcome.value is not None)
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+def test_a_reply_is_an_object_of_json() -> None:
+    assert parse_reply(b'{"id": 1, "value": {"a": [1.5, "\\u00fc"]}}') == {
+        "id": 1,
+        "value": {"a": [1.5, "\u00fc"]},
+    }
+    assert parse_reply(nested(64))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"\xff",
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        b'{"a": 1e999}',
+        b'{"a": [-1e999]}',
+        b'{"a": "\\ud800"}',
+        b'{"a": ' + b"9" * 5000 + b"}",
+        nested(65),
+        nested(100_000),
+    ],
+)
+def test_what_could_not_be_written_again_is_no_reply(body: bytes) -> None:
+    # Whoever stores a result writes it as JSON: what can't be written must not get that far.
+    with pytest.raises(ProtocolFault):
+        parse_reply(body)
