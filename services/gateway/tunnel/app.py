@@ -3,15 +3,12 @@
 import asyncio
 import logging
 import os
-import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from libs.common.clock import Clock, SystemClock
-from libs.common.config import ConfigError, HelpRequested, load, redacted
-from libs.common.errors import Error
 from libs.common.identity import IdentityVerifier, load_trust_dir
-from libs.common.logs import setup_logging
+from libs.common.process import run_service
 from libs.common.rand import Randomness, SystemRandomness
 from libs.common.server import Server, create_server, serve
 from libs.common.telemetry import Telemetry, setup_tracing, start_metrics_server
@@ -120,25 +117,6 @@ async def run(config: TunnelConfig) -> None:
                 await asyncio.to_thread(metrics.close)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the tunnel with these flags; return the process's exit code."""
-    try:
-        config = load(TunnelConfig, NAME, sys.argv[1:] if argv is None else argv, os.environ)
-    except HelpRequested as text:
-        print(text)  # noqa: T201
-        return 0
-    except ConfigError as faults:
-        print(faults, file=sys.stderr)  # noqa: T201
-        return 2
-    setup_logging(NAME, config.log_level)
-    _log.info("starting", extra={"config": redacted(config)})
-    try:
-        with suppress(KeyboardInterrupt):
-            asyncio.run(run(config))
-    except Error as error:
-        _log.error("can't start: %s", error.message, extra={"reason": error.reason})
-        return 1
-    except OSError as error:
-        _log.error("can't start: %s", error)
-        return 1
-    return 0
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Run the tunnel with these flags; return the process's exit status."""
+    return run_service(NAME, TunnelConfig, run, argv, environ)
