@@ -46,6 +46,8 @@ from services.gateway.web import BlobPort, Limits, make_application, start_http
 _log = logging.getLogger(__name__)
 _DEPLOYER = "deployer"
 _OWN_SERVICES = tuple(f"isthmus.gateway.v1.{name}" for name in ("KeyService", "PushService", "TenantService"))
+# Its health is that of everything devices do here: it waits for the first snapshot of the push index.
+_FOR_DEVICES = "isthmus.gateway.v1.PushService"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ async def gateway(
         keys=keys,
         deployer_key=lambda: trusted.get(ISSUER),
         fingerprints=push.fingerprints,
-        is_revoked=push.is_revoked,
+        admit=push.admit,
         clock=clock,
     )
 
@@ -121,7 +123,7 @@ async def gateway(
             upstreams,
             Proxy(passport, stamp, live, config.max_unary_s),
         )
-        health = DoorHealth(_OWN_SERVICES, upstreams, clock)
+        health = DoorHealth(_OWN_SERVICES, {_FOR_DEVICES: lambda: push.ready}, upstreams, clock)
         server = create_server(
             config,
             [door, health, TenantService(admin), KeyService(admin), PushService(push, live, stamp)],
@@ -139,7 +141,7 @@ async def gateway(
             limits = Limits(config.max_downloads, config.max_download_s)
             blobs = BlobPort(callers, deployer, passport, stamp, metrics, limits)
             runner, http_port = await start_http(
-                make_application(blobs, stamp, metrics, health.is_well),
+                make_application(blobs, stamp, metrics, health.report),
                 config.host,
                 config.http_port,
                 _tls(config),

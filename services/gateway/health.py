@@ -2,10 +2,10 @@
 
 Anybody may ask for the overall health (""), as probes do. By name ("gateway", "deployer", a full service
 name) only known callers may. The health of a service behind the door is asked of itself, at most once a
-second.
+second. A part of the gateway may wait for something while the rest serves.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 import grpc
@@ -29,17 +29,28 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class DoorHealth(Health, health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """`grpc.health.v1.Health` at the door."""
 
-    def __init__(self, services: Iterable[str], upstreams: Upstreams, clock: Clock) -> None:
-        """`services`: full names of the gateway's own services."""
+    def __init__(
+        self,
+        services: Iterable[str],
+        conditions: Mapping[str, Callable[[], bool]],
+        upstreams: Upstreams,
+        clock: Clock,
+    ) -> None:
+        """`services`: full names of the gateway's own; `conditions`: what some of them need to serve."""
         super().__init__(())
         self._own = frozenset(("", _GATEWAY, *services))
         self._unwell: set[str] = set(self._own)
+        self._conditions = conditions
         self._upstreams = upstreams
         self._clock = clock
 
-    def is_well(self) -> bool:
-        """Say whether the gateway itself serves."""
-        return "" not in self._unwell
+    def report(self) -> Mapping[str, bool]:
+        """Say whether the gateway itself serves (""), and each of its services that need something for it."""
+        return {name: self._serves(name) for name in ("", *self._conditions)}
+
+    def _serves(self, name: str) -> bool:
+        needs = self._conditions.get(name)
+        return name not in self._unwell and (needs is None or needs())
 
     def add_to(self, server: Any) -> None:
         """Register with `server`."""
@@ -89,8 +100,8 @@ class DoorHealth(Health, health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     async def List(  # noqa: N802
         self, request: health_pb2.HealthListRequest, context: Context
     ) -> health_pb2.HealthListResponse:
-        """Say how everything is: overall, the gateway, and each service behind it."""
-        names = ("", _GATEWAY, *self._upstreams)
+        """Say how everything is: overall, the gateway and its parts, and each service behind it."""
+        names = ("", _GATEWAY, *self._conditions, *self._upstreams)
         return health_pb2.HealthListResponse(
             statuses={name: health_pb2.HealthCheckResponse(status=await self._status(name)) for name in names}
         )
@@ -100,7 +111,7 @@ class DoorHealth(Health, health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             current_visit()
         if name in self._own:
             states = health_pb2.HealthCheckResponse
-            return int(states.NOT_SERVING if name in self._unwell else states.SERVING)
+            return int(states.SERVING if self._serves(name) else states.NOT_SERVING)
         words = name.split(".")
         upstream = self._upstreams.get(words[1] if words[0] == "isthmus" and len(words) == 4 else name)
         if upstream is None:

@@ -45,6 +45,11 @@ class Metrics:
         for name, text, value in (
             ("push_index_devices", "Devices that should pull.", lambda: len(push.index)),
             ("push_index_bytes", "Memory of the push index.", lambda: push.index.memory_bytes),
+            (
+                "push_index_ready",
+                "1 from the first snapshot on: before it no device is let in.",
+                lambda: push.ready,
+            ),
             ("revoked_devices", "Devices that are revoked.", lambda: push.index.revoked_count),
             ("held_watches", "Streams held open by idle devices.", lambda: len(push.hub)),
             ("open_streams", "Streams that pass through or end here.", lambda: len(live)),

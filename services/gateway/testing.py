@@ -158,7 +158,10 @@ async def serving(*handlers: Any, port: int = 0) -> AsyncIterator[int]:
 
 
 class FakePushIndex(push_index_pb2_grpc.PushIndexServiceServicer):
-    """The deployer's feed: a snapshot, then what `send` gives. `watches` holds the revisions asked for."""
+    """The deployer's feed: a snapshot, then what `send` gives.
+
+    `watches` holds the revisions asked for. A snapshot waits for `hold`, which is set at first.
+    """
 
     def __init__(self) -> None:
         self.snapshot: list[push_index_pb2.DeviceChange] = []
@@ -166,6 +169,8 @@ class FakePushIndex(push_index_pb2_grpc.PushIndexServiceServicer):
         self.compacted_before = 0
         self.watches: list[int] = []
         self.tokens: list[str] = []
+        self.hold = asyncio.Event()
+        self.hold.set()
         self._queues: list[asyncio.Queue[push_index_pb2.WatchResponse | None]] = []
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -184,6 +189,7 @@ class FakePushIndex(push_index_pb2_grpc.PushIndexServiceServicer):
         self._queues.append(queue)
         try:
             if not request.revision:
+                await self.hold.wait()
                 half = len(self.snapshot) // 2
                 yield push_index_pb2.WatchResponse(changes=self.snapshot[:half])
                 yield push_index_pb2.WatchResponse(changes=self.snapshot[half:], revision=self.revision)
@@ -239,6 +245,11 @@ async def running_gateway(
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         async with grpc.aio.insecure_channel(f"127.0.0.1:{made.server.port}", options=options) as channel:
             yield made, channel
+
+
+def take_empty_snapshot(made: Gateway) -> None:
+    """Have a gateway without a deployer know that no device is revoked, so that it lets devices in."""
+    made.push.replace(made.push.new_index())
 
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import grpc.aio
@@ -207,9 +207,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def make_application(
-    port: BlobPort, stamp: Stamp, metrics: Metrics, is_well: Callable[[], bool]
+    port: BlobPort, stamp: Stamp, metrics: Metrics, health: Callable[[], Mapping[str, bool]]
 ) -> web.Application:
-    """Return the HTTP application; `is_well` is what /healthz says."""
+    """Return the HTTP application; `health` is what /healthz says: by service, "" for the whole."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -237,9 +237,10 @@ def make_application(
         response.headers["Server"] = "isthmus"  # not which versions of what are inside
 
     async def healthz(request: web.Request) -> web.Response:
-        well = is_well()
+        found = {name: "SERVING" if well else "NOT_SERVING" for name, well in health().items()}
+        status = found.pop("")
         return web.json_response(
-            {"status": "SERVING" if well else "NOT_SERVING"}, status=200 if well else 503
+            {"status": status, "services": found}, status=200 if status == "SERVING" else 503
         )
 
     application = web.Application(middlewares=[answer])

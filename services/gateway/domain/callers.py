@@ -18,7 +18,6 @@ from libs.common.identity import GATEWAY, Identity
 from services.gateway.domain.cache import Cache
 from services.gateway.domain.devices import LEEWAY_S, Credential, verify_credential, verify_token
 from services.gateway.domain.keys import Key, split_key
-from services.gateway.domain.push import revoked_error
 from services.gateway.domain.push_index import Fingerprints
 
 #: How long a verified caller is believed before it is looked up again, in seconds.
@@ -133,15 +132,24 @@ class CallerAuthenticator:
         keys: KeyRing,
         deployer_key: Callable[[], Ed25519PublicKey | None],
         fingerprints: Fingerprints,
-        is_revoked: Callable[[bytes], bool],
+        admit: Callable[[bytes], None],
         clock: Clock,
         cache_size: int = 20_000,
     ) -> None:
-        """`deployer_key`: the key that credentials are signed with, or None while it isn't known."""
+        """Verify with these.
+
+        Args:
+            keys: finds API keys.
+            deployer_key: the key that credentials are signed with, or None while it isn't known.
+            fingerprints: names devices as the push index does.
+            admit: raises for a device that is revoked, or of which nobody can tell yet.
+            clock: time.
+            cache_size: callers, and credentials, that are remembered.
+        """
         self._keys = keys
         self._deployer_key = deployer_key
         self._fingerprints = fingerprints
-        self._is_revoked = is_revoked
+        self._admit = admit
         self._clock = clock
         self._callers: Cache[tuple[Value, Value | None], Caller] = Cache(cache_size)
         self._credentials: Cache[str, tuple[Credential, float]] = Cache(cache_size)
@@ -155,8 +163,8 @@ class CallerAuthenticator:
         caller = self._callers.get((authorization, credential))
         if caller is None or caller.valid_until <= self._clock.monotonic():
             return None
-        if caller.fingerprint is not None and self._is_revoked(caller.fingerprint):
-            raise revoked_error()
+        if caller.fingerprint is not None:
+            self._admit(caller.fingerprint)
         return caller
 
     async def authenticate(self, authorization: Value | None, credential: Value | None) -> Caller:
@@ -218,8 +226,7 @@ class CallerAuthenticator:
         expire_s = verify_token(token, credential, now_s)
         name = str(credential.device)
         fingerprint = self._fingerprints.of(name)
-        if self._is_revoked(fingerprint):
-            raise revoked_error()
+        self._admit(fingerprint)
         valid_until = min(monotonic + CACHE_S, monotonic + expire_s + LEEWAY_S - now_s)
         identity = Identity(credential.device.tenant, name, "device", frozenset(), GATEWAY)
         return Caller(identity, valid_until, fingerprint=fingerprint, expire_s=credential.expire_s)
@@ -247,8 +254,7 @@ class CallerAuthenticator:
             Unauthenticated: when its key or device was revoked, or its key or credential has expired.
         """
         if caller.fingerprint is not None:
-            if self._is_revoked(caller.fingerprint):
-                raise revoked_error()
+            self._admit(caller.fingerprint)
             if caller.expire_s is not None and self._clock.now().timestamp() >= caller.expire_s + LEEWAY_S:
                 raise Unauthenticated("the credential has expired; renew it", reason="EXPIRED")
         elif caller.authorization:

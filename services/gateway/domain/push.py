@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from libs.common.errors import Unauthenticated
+from libs.common.errors import Unauthenticated, Unavailable
 from services.gateway.domain.hints import HintHub, Waiter
 from services.gateway.domain.push_index import Change, Fingerprints, PushIndex
+
+_SNAPSHOT_SOON_S = 1.0
 
 
 def revoked_error() -> Unauthenticated:
@@ -18,7 +20,8 @@ class PushState:
     """The index in force and the held streams. A snapshot is built aside and put in place whole.
 
     `on_revoked` is called with a device's resource name when it is revoked, `on_replaced` when a whole index
-    was put in force, in which any device may be revoked. One event loop's; not thread-safe.
+    was put in force, in which any device may be revoked. `ready` is whether that has ever happened: from then
+    on what is known stays in force, however long the deployer is away. One event loop's; not thread-safe.
     """
 
     def __init__(
@@ -31,6 +34,7 @@ class PushState:
         self.fingerprints = fingerprints
         self.hub = hub
         self.index = PushIndex(fingerprints)
+        self.ready = False
         self._on_revoked = on_revoked
         self._on_replaced = on_replaced
 
@@ -50,6 +54,7 @@ class PushState:
     def replace(self, index: PushIndex) -> None:
         """Put a whole index in force and hint the held streams that it concerns."""
         self.index = index
+        self.ready = True
         for waiter in self.hub.waiters():
             if index.differs(waiter.fingerprint, waiter.profile_digest):
                 waiter.wake()
@@ -73,6 +78,19 @@ class PushState:
             if self.index.wanted(waiter.fingerprint) is not None:
                 yield
 
-    def is_revoked(self, fingerprint: bytes) -> bool:
-        """Say whether a device is revoked."""
-        return self.index.is_revoked(fingerprint)
+    def admit(self, fingerprint: bytes) -> None:
+        """Let a device in.
+
+        Raises:
+            Unauthenticated: when it is revoked.
+            Unavailable: before the first snapshot, while any device may be revoked for all that is known.
+        """
+        if not self.ready:
+            raise Unavailable(
+                "this gateway has just started and doesn't know yet which devices are revoked; it asks the deployer:"
+                " try again",
+                reason="PUSH_INDEX_NOT_READY",
+                retry_after_s=_SNAPSHOT_SOON_S,
+            )
+        if self.index.is_revoked(fingerprint):
+            raise revoked_error()

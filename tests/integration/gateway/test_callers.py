@@ -6,11 +6,13 @@ from datetime import UTC, datetime, timedelta
 import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from isthmus.deployer.v1 import device_pb2
+from isthmus.deployer.v1 import device_pb2, push_index_pb2
 from isthmus.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from libs.common.clock import SystemClock
 from libs.common.identity import IdentityVerifier, load_or_create_key
 from libs.common.status import error_from_rpc
 from libs.common.testing import FakeClock
@@ -29,6 +31,7 @@ from services.gateway.testing import (
     running_gateway,
     serving,
     store_with,
+    take_empty_snapshot,
 )
 
 DEVICE = "tenants/default/devices/d1"
@@ -161,6 +164,64 @@ async def test_a_device_gets_in_until_it_is_revoked(tmp_path):
         assert len(made.live) == 0
 
 
+async def test_until_its_first_snapshot_a_gateway_lets_no_device_in_and_afterwards_serves_on(tmp_path):
+    clock, feed, key = SystemClock(), FakePushIndex(), make_key()
+    trusted = deployer_key(tmp_path)
+    revoked, good = make_device(DEVICE, trusted), make_device(DEVICE + "2", trusted)
+    feed.snapshot = [push_index_pb2.DeviceChange(device=DEVICE, revoked=True)]
+    feed.hold.clear()
+    async with (
+        serving(Echo(), feed) as port,
+        running_gateway(
+            gateway_config(tmp_path, upstreams=(f"deployer=127.0.0.1:{port}",)),
+            await store_with(key[0]),
+            clock,
+        ) as (made, channel),
+    ):
+        unary, health = channel.unary_unary(UNARY.path), health_pb2_grpc.HealthStub(channel)
+        await eventually(lambda: bool(feed.watches))
+
+        async def states():
+            found = (await health.List(health_pb2.HealthListRequest(), metadata=bearer(key[1]))).statuses
+            return {
+                name: health_pb2.HealthCheckResponse.ServingStatus.Name(found[name].status)
+                for name in ("", "isthmus.gateway.v1.PushService")
+            }
+
+        assert await states() == {"": "SERVING", "isthmus.gateway.v1.PushService": "NOT_SERVING"}
+        for device in (revoked, good):
+            metadata = device.metadata(clock.now())
+            for call in (
+                unary(b"", metadata=metadata),
+                channel.unary_stream(DOWN.path)(b"", metadata=metadata).read(),
+                gateway_pb2_grpc.PushServiceStub(channel)
+                .Watch(gateway_pb2.WatchRequest(profile_digest=bytes(16)), metadata=metadata)
+                .read(),
+            ):
+                code, error = await refused(call)
+                assert (code, error.reason) == ("UNAVAILABLE", "PUSH_INDEX_NOT_READY")
+                assert (error.retriable, error.retry_after_s) == (True, 1.0)
+        assert await unary(b"", metadata=bearer(key[1]))  # people aren't kept waiting
+        assert await channel.unary_unary(ENROL)(device_pb2.EnrolRequest().SerializeToString())
+
+        feed.hold.set()
+        await eventually(lambda: made.feed.current)
+        assert await states() == {"": "SERVING", "isthmus.gateway.v1.PushService": "SERVING"}
+        assert await unary(b"", metadata=good.metadata(clock.now()))
+        code, error = await refused(unary(b"", metadata=revoked.metadata(clock.now())))
+        assert (code, error.reason) == ("UNAUTHENTICATED", "REVOKED_DEVICE")
+
+        # The deployer goes away, even for a new snapshot: what was known stays in force.
+        feed.hold.clear()
+        feed.compacted_before = feed.revision + 1
+        feed.drop()
+        await eventually(lambda: feed.watches[-1] == 0 and len(feed.watches) == 3)
+        assert not made.feed.current
+        assert await unary(b"", metadata=good.metadata(clock.now()))
+        code, error = await refused(unary(b"", metadata=revoked.metadata(clock.now())))
+        assert (code, error.reason) == ("UNAUTHENTICATED", "REVOKED_DEVICE")
+
+
 async def test_a_revoked_key_ends_at_once_with_its_streams(tmp_path):
     admin, admin_text = make_key()
     other, other_text = make_key(number=1)
@@ -213,8 +274,9 @@ async def test_the_trailer_tells_a_device_how_far_its_clock_is_off(tmp_path):
         serving(Echo()) as port,
         running_gateway(
             gateway_config(tmp_path, upstreams=(f"deployer=127.0.0.1:{port}",)), await store_with(), clock
-        ) as (_, channel),
+        ) as (made, channel),
     ):
+        take_empty_snapshot(made)
         call = channel.unary_unary(UNARY.path)
         ahead = clock.now() + timedelta(hours=1)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -256,7 +318,8 @@ async def test_without_the_deployers_key_devices_are_asked_to_come_back(tmp_path
     clock = FakeClock()
     async with running_gateway(
         gateway_config(tmp_path, upstreams=("deployer=127.0.0.1:9",)), await store_with(), clock
-    ) as (_, channel):
+    ) as (made, channel):
+        take_empty_snapshot(made)
         code, error = await refused(
             channel.unary_unary(UNARY.path)(b"", metadata=device.metadata(clock.now()))
         )

@@ -19,6 +19,7 @@ from services.gateway.testing import (
     running_gateway,
     serving,
     store_with,
+    take_empty_snapshot,
 )
 
 DATA = bytes(range(256)) * 4096  # 1 MiB
@@ -195,16 +196,24 @@ async def test_other_methods_are_refused(tmp_path):
 async def test_a_device_comes_with_its_token(tmp_path):
     device = make_device("tenants/default/devices/d1", deployer_key(tmp_path))
     headers = dict(device.metadata(SystemClock().now()))
-    async with (
-        door(tmp_path, FakeBlobs()) as (_, session),
-        session.get(f"/v1/blobs/{DIGEST}", headers={**headers, "Range": "bytes=7-8"}) as response,
-    ):
-        assert (response.status, await response.read()) == (206, DATA[7:9])
+    headers["Range"] = "bytes=7-8"
+    async with door(tmp_path, FakeBlobs()) as (made, session):
+        async with session.get(f"/v1/blobs/{DIGEST}", headers=headers) as response:
+            assert (response.status, response.headers["Retry-After"]) == (503, "1")
+            assert (await response.json())["reason"] == "PUSH_INDEX_NOT_READY"
+        take_empty_snapshot(made)
+        async with session.get(f"/v1/blobs/{DIGEST}", headers=headers) as response:
+            assert (response.status, await response.read()) == (206, DATA[7:9])
 
 
 async def test_health_needs_no_key(tmp_path):
-    async with door(tmp_path, FakeBlobs()) as (_, session), session.get("/healthz") as response:
-        assert (response.status, await response.json()) == (200, {"status": "SERVING"})
+    async with door(tmp_path, FakeBlobs()) as (made, session):
+        for state in ("NOT_SERVING", "SERVING"):
+            services = {"isthmus.gateway.v1.PushService": state}
+            async with session.get("/healthz") as response:
+                assert response.status == 200
+                assert await response.json() == {"status": "SERVING", "services": services}
+            take_empty_snapshot(made)
 
 
 async def test_a_download_that_breaks_is_seen_to_be_broken(tmp_path):

@@ -80,6 +80,7 @@ async def test_health_by_name(tmp_path):
         assert {name: answer.status for name, answer in listed.statuses.items()} == {
             "": Status.SERVING,
             "gateway": Status.SERVING,
+            "isthmus.gateway.v1.PushService": Status.NOT_SERVING,  # the deployer hasn't told of any devices
             "deployer": Status.SERVING,
             "tunnel": Status.NOT_SERVING,
         }

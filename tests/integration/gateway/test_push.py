@@ -24,6 +24,7 @@ from services.gateway.testing import (
     running_gateway,
     serving,
     store_with,
+    take_empty_snapshot,
 )
 
 OLD, NEW, NEWER = bytes(16), bytes([1]) * 16, bytes([2]) * 16
@@ -132,6 +133,7 @@ async def test_a_held_stream_is_hinted_at_once_and_on_each_change_of_its_device(
 async def test_a_third_stream_of_a_device_ends_its_oldest(tmp_path):
     device = make_device(device_name(), deployer_key(tmp_path))
     async with running_gateway(config(tmp_path, 9), await store_with()) as (made, channel):
+        take_empty_snapshot(made)
         watches = []
         for count in (1, 2, 2):
             watches.append(watch(channel, device))
@@ -149,6 +151,7 @@ async def test_a_third_stream_of_a_device_ends_its_oldest(tmp_path):
 async def test_held_streams_are_bounded(tmp_path):
     key = deployer_key(tmp_path)
     async with running_gateway(config(tmp_path, 9, max_watches=3), await store_with()) as (made, channel):
+        take_empty_snapshot(made)
         held = [watch(channel, make_device(device_name(number), key)) for number in range(3)]
         await eventually(lambda: len(made.push.hub) == 3)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -163,7 +166,8 @@ async def test_held_streams_are_bounded(tmp_path):
 
 async def test_only_devices_watch(tmp_path):
     key, text = make_key()
-    async with running_gateway(config(tmp_path, 9), await store_with(key)) as (_, channel):
+    async with running_gateway(config(tmp_path, 9), await store_with(key)) as (made, channel):
+        take_empty_snapshot(made)
         stub = gateway_pb2_grpc.PushServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Watch(gateway_pb2.WatchRequest(profile_digest=OLD), metadata=bearer(text)).read()

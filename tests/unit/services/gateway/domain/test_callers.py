@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from libs.common.errors import Forbidden, Unauthenticated, Unavailable
 from libs.common.testing import FakeClock
 from services.gateway.domain.callers import CallerAuthenticator, KeyRing, anonymous, require_device
+from services.gateway.domain.hints import HintHub
 from services.gateway.domain.live import LiveStreams
-from services.gateway.domain.push_index import Fingerprints
+from services.gateway.domain.push import PushState
+from services.gateway.domain.push_index import Change, Fingerprints
 from services.gateway.testing import make_device, make_key
 
 KEY, TEXT = make_key("acme", 1, ("tasks:read",))
@@ -26,14 +28,17 @@ class World:
         self.clock = FakeClock()
         self.stored = {KEY.key_id: KEY}
         self.looked_up = []
-        self.revoked = set()
+        self.push = PushState(
+            Fingerprints(b"k" * 32), HintHub(10), on_revoked=lambda _: None, on_replaced=lambda: None
+        )
+        self.push.replace(self.push.new_index())
         self.deployer_key = DEPLOYER.public_key()
         self.keys = KeyRing(self.find, self.clock, most_lookups=4)
         self.callers = CallerAuthenticator(
             keys=self.keys,
             deployer_key=lambda: self.deployer_key,
-            fingerprints=Fingerprints(b"k" * 32),
-            is_revoked=self.revoked.__contains__,
+            fingerprints=self.push.fingerprints,
+            admit=self.push.admit,
             clock=self.clock,
             cache_size=8,
         )
@@ -156,10 +161,34 @@ async def test_a_revoked_device_stays_out_whatever_is_cached(world):
     now = world.clock.now()
     token, credential = DEVICE.token(now), DEVICE.credential(now)
     caller = await world.device(token, credential)
-    world.revoked.add(caller.fingerprint)
+    world.push.apply([Change(DEVICE.name, None, revoked=True)])
     assert await refused(world.device(token, credential)) == "REVOKED_DEVICE"
     assert await refused(world.callers.recheck(caller)) == "REVOKED_DEVICE"
     assert await refused(world.device(DEVICE.token(now, jti="2"), credential)) == "REVOKED_DEVICE"
+
+
+async def test_before_the_first_snapshot_no_device_comes_in_and_people_do(world):
+    world.push = PushState(
+        Fingerprints(b"k" * 32), HintHub(10), on_revoked=lambda _: None, on_replaced=lambda: None
+    )
+    world.callers = CallerAuthenticator(
+        keys=world.keys,
+        deployer_key=lambda: world.deployer_key,
+        fingerprints=world.push.fingerprints,
+        admit=world.push.admit,
+        clock=world.clock,
+    )
+    for _ in range(2):
+        with pytest.raises(Unavailable) as caught:
+            await world.device()
+        assert (caught.value.reason, caught.value.retry_after_s) == ("PUSH_INDEX_NOT_READY", 1.0)
+    # Who doesn't verify is told so all the same.
+    assert await refused(world.device(credential="a.b.c")) == "MALFORMED_TOKEN"
+    assert (await world.enter()).identity.tenant == "acme"
+    index = world.push.new_index()
+    index.apply(Change("tenants/acme/devices/other", None, revoked=True))
+    world.push.replace(index)
+    assert (await world.device()).identity.principal == DEVICE.name
 
 
 async def test_the_deployers_next_key_is_taken_within_a_minute(world):

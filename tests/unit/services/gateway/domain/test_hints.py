@@ -104,4 +104,8 @@ async def test_a_new_snapshot_hints_whom_it_concerns(push, revoked):
 def test_a_revocation_is_passed_on_by_name(push, revoked):
     push.apply([Change("d", None, revoked=True)])
     assert revoked == ["d"]
-    assert push.is_revoked(push.fingerprints.of("d"))
+    push.replace(push.index)
+    with pytest.raises(Unauthenticated) as caught:
+        push.admit(push.fingerprints.of("d"))
+    assert caught.value.reason == "REVOKED_DEVICE"
+    push.admit(push.fingerprints.of("e"))
