@@ -76,16 +76,22 @@ def _show(session: Session, found: release_pb2.Release) -> None:
             *(
                 (
                     f"  {step.percent:g} %",
-                    f"opened {human_time(step.open_time.ToDatetime(tzinfo=UTC))}, closed "
-                    f"{human_time(step.close_time.ToDatetime(tzinfo=UTC))}; {_counts(step.counts)}",
+                    f"opened {human_time(step.open_time.ToDatetime(tzinfo=UTC))}, "
+                    + (
+                        f"closed {human_time(step.close_time.ToDatetime(tzinfo=UTC))}"
+                        if step.HasField("close_time")
+                        else "not closed"
+                    )
+                    + f"; {_counts(step.counts)}",
                 )
                 for step in found.steps
             ),
             (
                 "devices",
                 f"{counts.targeted_count} targeted: {counts.downloaded_count} downloaded, "
-                f"{counts.staged_count} staged, {counts.activated_count} activated, "
-                f"{counts.confirmed_count} confirmed, {counts.failed_count} failed",
+                f"{counts.verified_count} verified, {counts.staged_count} staged, "
+                f"{counts.activated_count} activated, {counts.confirmed_count} confirmed, "
+                f"{counts.failed_count} failed",
             ),
             *([("failed for", _failures(found))] if found.failures else []),
             ("made", f"{human_time(found.create_time.ToDatetime(tzinfo=UTC))} by {found.creator}"),
@@ -152,7 +158,19 @@ def create(
         validate_only=dry_run,
     )
     made = session.call(_stub(session).CreateRelease, request).release
-    if follow and not dry_run:
+    if dry_run:
+        session.output.message(
+            made,
+            [
+                ("release", "none made: --dry-run only checks"),
+                ("version", _version(made)),
+                ("policy", made.policy_json or "all devices"),
+                ("steps", ", ".join(f"{percent:g} %" for percent in made.steps_percent)),
+                ("devices", f"{made.counts.targeted_count} selected by the policy"),
+                ("why", made.state_reason),
+            ],
+        )
+    elif follow:
         _follow(session, made.name)
     else:
         _show(session, made)

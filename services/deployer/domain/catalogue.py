@@ -9,9 +9,10 @@ from libs.task.manifest import CheckedManifest
 from libs.task.script import MAX_BYTES as MAX_SCRIPT_BYTES
 from services.deployer.domain.blobs import Blobs
 from services.deployer.domain.creates import earlier_answer, remember
+from services.deployer.domain.missing import no_task, no_version
 from services.deployer.domain.model import AuditEntry, Task, Version
 from services.deployer.domain.texts import check_text
-from services.deployer.domain.trust import Notary, newest_root, not_found
+from services.deployer.domain.trust import Notary, newest_root
 from services.deployer.store import Store, Tx
 
 MAX_DESCRIPTION_BYTES = 1024
@@ -159,7 +160,7 @@ class Catalogue:
         def work(tx: Tx) -> Version:
             version = tx.get_version(name)
             if version is None:
-                raise not_found(name)
+                raise no_version(tx, name)
             return version
 
         return await self._store.read(work)
@@ -177,7 +178,7 @@ class Catalogue:
 def _task(tx: Tx, name: TaskName) -> Task:
     task = tx.get_task(name)
     if task is None:
-        raise not_found(name)
+        raise no_task(tx, name)
     return task
 
 

@@ -13,11 +13,12 @@ from libs.common.errors import AlreadyExists, Conflict, Forbidden, Invalid, Unau
 from libs.common.names import DeviceName, check_id, shown
 from libs.common.rand import Randomness
 from libs.trust.keys import public_from_raw
+from services.deployer.domain.missing import not_found
 from services.deployer.domain.model import AuditEntry, Device, EnrolmentToken
 from services.deployer.domain.rollout import Book, Books, failures_of, profile_of
 from services.deployer.domain.signals import Signals
 from services.deployer.domain.texts import check_text
-from services.deployer.domain.trust import Notary, newest_root, not_found
+from services.deployer.domain.trust import Notary, newest_root
 from services.deployer.store import Store, Tx
 
 PROOF_DOMAIN = b"isthmus-enrol-v1"

@@ -25,7 +25,8 @@ def check_shares(shares: Sequence[int]) -> None:
             )
         if index and share <= shares[index - 1]:
             raise Invalid(
-                f"steps_percent[{index}]: {share / 100:g} doesn't ascend from {shares[index - 1] / 100:g}",
+                f"steps_percent[{index}]: {share / 100:g} doesn't ascend from {shares[index - 1] / 100:g}; "
+                "give each step a larger share than the one before, such as 10, 50, 100",
                 reason="BAD_STEPS",
             )
 
@@ -35,7 +36,8 @@ def share_of(value: float, index: int) -> int:
     share = round(value * 100) if 0 < value <= 100 else 0  # NaN compares false
     if not share or abs(share - value * 100) > 1e-6:
         raise Invalid(
-            f"steps_percent[{index}]: {value:g} must be above 0, at most 100, and have at most two decimals",
+            f"steps_percent[{index}]: {value:.10g} is no share of the devices; give percents above 0, "
+            "at most 100, with at most two decimals",
             reason="BAD_STEPS",
             metadata={"field": f"steps_percent[{index}]"},
         )
@@ -53,11 +55,13 @@ def check_gate(gate: Gate) -> None:
     for field, time in (("soak_time", gate.soak_time), ("step_timeout", gate.step_timeout)):
         if not timedelta(0) <= time <= MAX_TIME:
             raise Invalid(
-                f"gate.{field}: {time} is not between 0 and {MAX_TIME.days} days", reason="BAD_GATE"
+                f"gate.{field}: {time.total_seconds():g} s is not between 0 and {MAX_TIME.days} days",
+                reason="BAD_GATE",
             )
     if gate.step_timeout <= gate.soak_time:
         raise Invalid(
-            f"gate.step_timeout: {gate.step_timeout} is not longer than the soak_time, {gate.soak_time}",
+            f"gate.step_timeout: {gate.step_timeout.total_seconds():g} s is not longer than the soak_time, "
+            f"{gate.soak_time.total_seconds():g} s, so that every step would time out",
             reason="BAD_GATE",
         )
     if gate.min_report_count > MAX_MIN_REPORTS:

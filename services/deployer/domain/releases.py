@@ -13,11 +13,11 @@ from services.deployer.domain.census import Census, Selection, counts_of
 from services.deployer.domain.creates import earlier_answer, remember
 from services.deployer.domain.fleet import check_etag
 from services.deployer.domain.gate import decide
+from services.deployer.domain.missing import no_release, no_version, not_found
 from services.deployer.domain.model import AuditEntry, Counts, Gate, Release, ReleaseState, StepStatus
 from services.deployer.domain.release_rules import check_gate, check_reason, check_shares
 from services.deployer.domain.rollout import Books, Offer
 from services.deployer.domain.signals import Signals
-from services.deployer.domain.trust import not_found
 from services.deployer.store import Store, Tx
 
 
@@ -309,7 +309,7 @@ def close_step(
 
 def _check_new(tx: Tx, release: Release) -> None:
     if tx.get_version(release.version) is None:
-        raise not_found(release.version)
+        raise no_version(tx, release.version)
     if tx.get_release(release.name) is not None:
         raise AlreadyExists(f"{release.name}: exists already; choose another id", reason="RELEASE_EXISTS")
 
@@ -318,8 +318,9 @@ def _first_view(release: Release, selection: Selection, now: datetime) -> Releas
     counts = Counts(targeted=selection.targeted)
     decision = decide(release, counts, selection.selected, selection.fleet, now)
     reason = (
-        f"would be made: its policy selects {selection.selected} of {selection.fleet} devices; "
-        f"{decision.reason}"
+        f"would be made: its policy selects {selection.selected} of {selection.fleet} devices"
+        if selection.selected
+        else f"would be made, but would wait: {decision.reason}"
     )
     # People ask how many the policy selects, not only the first step.
     return ReleaseView(release, replace(counts, targeted=selection.selected), reason)
@@ -328,14 +329,19 @@ def _first_view(release: Release, selection: Selection, now: datetime) -> Releas
 def _release(tx: Tx, name: ReleaseName) -> Release:
     release = tx.get_release(name)
     if release is None:
-        raise not_found(name)
+        raise no_release(tx, name)
     return release
 
 
 def _check_open(release: Release, what: str) -> None:
     if release.state.ended:
+        rest = (
+            "create a new release to offer the version again"
+            if release.state is ReleaseState.ROLLED_BACK
+            else "only rolling it back is left"
+        )
         raise Precondition(
             f"{release.name}: has ended ({release.state.name.lower().replace('_', ' ')}) and can't be "
-            f"{what}; only rolling back is left",
+            f"{what}; {rest}",
             reason="RELEASE_ENDED",
         )

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from libs.common.errors import Invalid
 from libs.task import jsontext
 from libs.task.expression import Fields, parse_expression
 from libs.task.profile import profile_digest
@@ -34,7 +35,17 @@ def parse_policy(text: str) -> Policy:
     """
     if not text:
         return lambda attributes: True
-    value = jsontext.load(text, what="policy_json")
+    try:
+        value = jsontext.load(text, what="policy_json")
+    except Invalid as error:
+        if error.reason != "SYNTAX":
+            raise
+        raise Invalid(
+            f"{error.message}; write a JSON expression over device attributes, such as "
+            '{"eq": ["os", "linux"]}',
+            reason=error.reason,
+            metadata=error.metadata,
+        ) from None
     with jsontext.positions(text, what="policy_json"):
         return parse_expression(value).matches
 

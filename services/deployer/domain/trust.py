@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from libs.common.clock import Clock
-from libs.common.errors import AlreadyExists, Invalid, NotFound, Precondition
+from libs.common.errors import AlreadyExists, Invalid, Precondition
 from libs.common.names import DeviceName
 from libs.task.manifest import CheckedManifest
 from services.deployer.domain.model import AuditEntry, DeviceSet, Root
@@ -153,8 +153,3 @@ def newest_root(tx: Tx, tenant: str, now: datetime | None = None) -> Root:
             reason="ROOT_EXPIRED",
         )
     return root
-
-
-def not_found(name: object) -> NotFound:
-    """Return the error for a resource that isn't there, or is another tenant's."""
-    return NotFound(f"{name}: not found", reason="NOT_FOUND", metadata={"resource": str(name)})

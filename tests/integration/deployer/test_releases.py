@@ -68,12 +68,13 @@ async def test_a_release_is_made_once_however_often_the_request_comes(published:
         ({"steps": [100.5]}, "steps_percent[0]"),
         ({"steps": [10, 12.345]}, "steps_percent[1]"),
         ({"steps": [float("nan")]}, "steps_percent[0]"),
-        ({"steps": [50, 50]}, "doesn't ascend"),
+        ({"steps": [50, 50]}, "50 doesn't ascend from 50; give each step a larger share"),
         ({"steps": [50, 10]}, "doesn't ascend"),
         ({"steps": [float(i) for i in range(1, 22)]}, "21 steps"),
         ({"policy": '{"eq": ["os"]}'}, "policy_json"),
         ({"policy": '{"exist": "os"}'}, "did you mean"),
         ({"policy": "{"}, "line 1"),
+        ({"policy": "os=linux"}, "write a JSON expression over device attributes"),
         ({"confirmed_percent": 101.0}, "gate.confirmed_percent"),
         ({"failed_percent": -1.0}, "gate.failed_percent"),
         ({"confirmed_percent": float("inf")}, "gate.confirmed_percent"),
@@ -91,8 +92,24 @@ async def test_a_malformed_release_is_refused(
 
 
 async def test_a_version_that_is_not_there_is_not_found(published: Client) -> None:
-    with refused(NotFound, "versions/9.9.9"):
+    with refused(NotFound, "versions/9.9.9: not found; the newest is '2.0.0'"):
         await published.release("9.9.9")
+    with refused(NotFound, "versions/2.0.O: not found; did you mean '2.0.0'?"):
+        await published.release("2.0.O")
+    request = release_pb2.CreateReleaseRequest(parent="tenants/acme")
+    request.version = "tenants/acme/tasks/genre/versions/1.0.0"
+    with refused(NotFound, "tasks/genre: not found; did you mean 'genres'?"):
+        await published.releases.CreateRelease(request)
+    await published.create_task("likes")
+    request.version = "tenants/acme/tasks/likes/versions/1.0.0"
+    with refused(NotFound, "has no versions yet"):
+        await published.releases.CreateRelease(request)
+
+
+async def test_a_release_that_is_not_there_is_not_found(published: Client) -> None:
+    await published.release(release_id="spring")
+    with refused(NotFound, "releases/sprung: not found; did you mean 'spring'?"):
+        await published.get_release("tenants/acme/releases/sprung")
 
 
 async def test_checking_alone_tells_how_many_the_policy_selects(published: Client) -> None:
