@@ -1,5 +1,6 @@
 """The gateway as the agent calls it: credentials and profile on each call, time and hints off each answer."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -17,7 +18,7 @@ from isthmus.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from isthmus.trust.v1 import trust_pb2
 from isthmus.tunnel.v1 import tunnel_pb2, tunnel_pb2_grpc
 from libs.common.clock import Clock
-from libs.common.errors import Error, Unauthenticated
+from libs.common.errors import Error, Unauthenticated, Unavailable
 from libs.common.status import error_from_rpc
 from libs.task.profile import HEADER, UPDATE_TRAILER, profile_header
 from services.device_agent.identity import CloudClock, Credential, DeviceKey
@@ -35,16 +36,54 @@ _Metadata = Sequence[tuple[str, str]]
 
 
 class Tunnel(Protocol):
-    """The open tunnel."""
+    """The open tunnel; its methods raise `grpc.aio.AioRpcError`, what the cloud ended the call with.
+
+    After an end without an error, reading gives `grpc.aio.EOF` and writing raises Unavailable.
+    """
 
     async def write(self, request: tunnel_pb2.ConnectRequest) -> None:
         """Send a message."""
 
     async def read(self) -> Any:
-        """Return the next answer, or `grpc.aio.EOF`; raise what the cloud ended the call with."""
+        """Return the next answer, or `grpc.aio.EOF`."""
 
     def cancel(self) -> bool:
         """End it."""
+
+
+class _OpenTunnel:
+    """A call of the tunnel.
+
+    Writing to a call that has ended is a fault of the caller's to gRPC. Here it is nobody's: the connection
+    may break, or the cloud end the call, at any moment.
+    """
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def write(self, request: tunnel_pb2.ConnectRequest) -> None:
+        """See `Tunnel`."""
+        try:
+            await self._call.write(request)
+        except asyncio.InvalidStateError:
+            code = await self._call.code()
+            if code is grpc.StatusCode.OK:
+                raise Unavailable("the cloud closed the tunnel", reason="CLOSED") from None
+            raise grpc.aio.AioRpcError(
+                code,
+                grpc.aio.Metadata(),
+                await self._call.trailing_metadata() or grpc.aio.Metadata(),
+                await self._call.details(),
+            ) from None
+
+    async def read(self) -> Any:
+        """See `Tunnel`."""
+        return await self._call.read()
+
+    def cancel(self) -> bool:
+        """See `Tunnel`."""
+        cancelled: bool = self._call.cancel()
+        return cancelled
 
 
 class Cloud:
@@ -135,8 +174,7 @@ class Cloud:
 
     def open_tunnel(self) -> Tunnel:
         """Open the tunnel; its calls raise `grpc.aio.AioRpcError`, for `tunnel_error` to look at."""
-        call: Tunnel = self._tunnel.Connect(metadata=self._metadata(), timeout=_HELD_S)
-        return call
+        return _OpenTunnel(self._tunnel.Connect(metadata=self._metadata(), timeout=_HELD_S))
 
     def tunnel_error(self, error: grpc.aio.AioRpcError) -> Error:
         """Take the time off a tunnel that ended, and return what ended it."""
