@@ -44,6 +44,7 @@ DEVICE_SET = "device_set"
 PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _FETCH_ATTEMPTS = 5
 _SUBJECT = "pull"
+_LEFT_OUT = "MANIFEST_MISSING"
 
 # Errors that say that the version itself can't be installed here, however often it is tried...
 _TO_BLAME = (Invalid, NotFound, OutOfRange, Precondition)
@@ -129,18 +130,25 @@ class Puller:
     async def pull(self) -> bool:
         """Do one pull; return whether it changed what runs.
 
+        A plan holds only as many manifests as fit into a message. As long as those bring something into use,
+        the rest is asked for at once.
+
         Raises:
             Error: what stopped it, or stopped a version of it in a way that may pass. What could be done is
                 done.
         """
-        self._session, self._missed = self._tasks.profile_digest, False
+        began = self._tasks.profile_digest
         try:
-            await self._pull()
-            return self._tasks.profile_digest != self._session
+            more = True
+            while more:
+                self._session, self._missed = self._tasks.profile_digest, False
+                more = await self._pull()
+            return self._tasks.profile_digest != began
         finally:
             self._session = None
 
-    async def _pull(self) -> None:
+    async def _pull(self) -> bool:
+        """Follow one plan; return whether to ask for the manifests that it left out."""
         state = await self._trusted_state()
         response = await self._cloud.plan(
             pull_pb2.PlanRequest(
@@ -179,8 +187,10 @@ class Puller:
         await self._relabel(changes)
         self._reports.ring()
         await self._clear_away(passing)
-        if passing:
+        more = bool(ready) and any(error.reason == _LEFT_OUT for error in passing)
+        if passing and not more:
             raise passing[0]
+        return more
 
     async def _trusted_state(self) -> TrustedState:
         root = await self._database.run(lambda connection: values.get_blob(connection, ROOT))
@@ -221,7 +231,7 @@ class Puller:
         """Stage a version and check that it loads; None when it is to blame and reported."""
         signed = manifests.get(entry.manifest_digest)
         if signed is None:
-            raise Internal(f"{entry.key}: the plan lacks its manifest", reason="MANIFEST_MISSING")
+            raise Internal(f"{entry.key}: the plan lacks its manifest", reason=_LEFT_OUT)
         try:
             manifest = self._check_manifest(state, signed)
             here = self._tasks.installed.get(entry.key)

@@ -72,7 +72,8 @@ def decide(release: Release, counts: Counts, selected: int, fleet: int, now: dat
         failed = 100 * counts.failed / judged
         if failed > gate.failed_percent:
             return RollBack(
-                f"{where}: {counts.failed} of {devices(judged)} that confirmed or failed have failed "
+                f"{where}: {counts.failed} of {devices(judged)} that confirmed or failed "
+                f"{'has' if counts.failed == 1 else 'have'} failed "
                 f"({percent(failed)}), more than the {percent(gate.failed_percent)} that the gate allows"
                 f"{most_often(counts, '; ')}"
             )

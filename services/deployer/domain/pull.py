@@ -35,8 +35,9 @@ MAX_REPORTS = 256
 MAX_REPORT_ID_BYTES = 64
 MAX_MESSAGE_BYTES = 4096
 MAX_ROOTS = 64
-MAX_MANIFEST_BYTES = 3 * 1024 * 1024
-"""Of one answer, so that it stays below the limit of a message. A device asks again once it has those."""
+MAX_ANSWER_BYTES = 3 * 1024 * 1024
+"""Set, roots and manifests of one plan, so that it stays below the limit of a message. For manifests that are
+left out a device asks again, once its profile holds the others."""
 _SEEN_EVERY = timedelta(seconds=60)
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _PYTHON = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
@@ -137,7 +138,7 @@ class Pull:
         lacking = [version.manifest for offer, version in chosen if offer.entry not in profile]
         return Plan(
             device_set=signed,
-            manifests=_fitting(lacking),
+            manifests=_fitting(lacking, MAX_ANSWER_BYTES - len(signed) - sum(map(len, roots))),
             remove=tuple(entry for entry in profile if entry not in wanted),
             roots=tuple(roots),
         )
@@ -273,12 +274,13 @@ def _set_digest(entries: Sequence[SetEntry]) -> bytes:
     return hashlib.sha256(json.dumps(content).encode()).digest()
 
 
-def _fitting(manifests: Sequence[bytes]) -> tuple[bytes, ...]:
+def _fitting(manifests: Sequence[bytes], most_bytes: int) -> tuple[bytes, ...]:
+    """Return the first manifests that fit, and at least one: each plan must lead on."""
     total = 0
     fitting: list[bytes] = []
     for manifest in manifests:
         total += len(manifest)
-        if total > MAX_MANIFEST_BYTES and fitting:
+        if total > most_bytes and fitting:
             break
         fitting.append(manifest)
     return tuple(fitting)

@@ -12,7 +12,7 @@ from libs.common.rand import Randomness
 from services.deployer.domain.census import Census, Selection, counts_of
 from services.deployer.domain.creates import earlier_answer, remember
 from services.deployer.domain.fleet import check_etag
-from services.deployer.domain.gate import decide
+from services.deployer.domain.gate import decide, devices, most_often
 from services.deployer.domain.missing import no_release, no_version, not_found
 from services.deployer.domain.model import AuditEntry, Counts, Gate, Release, ReleaseState, StepStatus
 from services.deployer.domain.release_rules import check_gate, check_reason, check_shares
@@ -240,14 +240,19 @@ class Releases:
         check_reason(reason)
         stored = await self._store.read(lambda tx: _release(tx, name))
         counts = (await self._view(stored)).counts
+        figures = (
+            f"it had {counts.confirmed} of {devices(counts.targeted)} confirmed, {counts.failed} failed"
+            f"{most_often(counts, ', ')}"
+        )
 
         def change(release: Release, now: datetime) -> Release | None:
             if release.state is ReleaseState.ROLLED_BACK:
                 return None
             text = f"rolled back by {actor}" + (f": {reason}" if reason else "")
-            return rolled_back(release, text, counts, now)
+            return rolled_back(release, f"{text} ({figures})", counts, now)
 
-        return await self._steer(name, etag, actor, "release.roll_back", reason, change)
+        detail = f"{reason} ({figures})" if reason else figures
+        return await self._steer(name, etag, actor, "release.roll_back", detail, change)
 
     async def _steer(
         self,
@@ -295,7 +300,8 @@ def rolled_back(release: Release, reason: str, counts: Counts, now: datetime) ->
         state_reason=reason,
         end_time=now,
         end_counts=counts,
-        steps=close_step(release.steps, counts, None),
+        # An ended one's last step keeps when its gate held, and what it counted then.
+        steps=release.steps if release.state.ended else close_step(release.steps, counts, None),
     )
 
 

@@ -8,7 +8,7 @@ import jwt
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from isthmus.deployer.v1 import device_pb2, device_pb2_grpc, pull_pb2, trust_service_pb2
+from isthmus.deployer.v1 import device_pb2, device_pb2_grpc, manifest_pb2, pull_pb2, trust_service_pb2
 from libs.common.errors import (
     AlreadyExists,
     Conflict,
@@ -21,6 +21,7 @@ from libs.common.errors import (
 from libs.common.names import DeviceName
 from libs.common.testing import FakeClock
 from libs.trust.testing import fake_key
+from services.deployer.domain import pull
 from services.deployer.domain.pull import INCOMPATIBLE
 from services.deployer.testing import (
     DONE,
@@ -348,6 +349,30 @@ async def test_reports_on_what_does_not_concern_the_device_are_taken_and_not_cou
     await device.report(("genres", "9.9.9", mine.name), DONE)
     assert (await client.get_release(other.name)).counts.confirmed_count == 0
     assert (await client.get_release(mine.name)).counts.confirmed_count == 0
+
+
+async def test_a_plan_that_does_not_fit_into_an_answer_comes_in_several(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "MAX_ANSWER_BYTES", 2000)
+    tasks = [f"task-{number}" for number in range(5)]
+    for task in tasks:
+        await client.create_task(task)
+        await client.publish(task)
+    device = await client.enrol("d1")
+    for task in tasks:
+        await client.release(task=task)
+    plans = []
+    while len(device.profile) < 5:
+        accepted, answer = await device.plan()
+        assert len(accepted.entries) == 5
+        plans.append(len(answer.manifests))
+        assert plans[-1] > 0
+        for signed in answer.manifests:
+            manifest = manifest_pb2.TaskManifest.FromString(signed.payload)
+            device.profile.add(f"{manifest.task}@{manifest.version}")
+    assert len(plans) > 1
+    assert sum(plans) == 5
 
 
 async def test_a_failure_without_a_reason_counts_as_unknown(client: Client) -> None:

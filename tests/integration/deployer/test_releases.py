@@ -106,6 +106,34 @@ async def test_a_version_that_is_not_there_is_not_found(published: Client) -> No
         await published.releases.CreateRelease(request)
 
 
+async def test_rolling_back_an_old_release_keeps_what_its_steps_were(published: Client) -> None:
+    devices = await published.enrol_many(3)
+    done = await succeed(published, devices=devices)
+    back = await roll_back(published, done.name, reason="withdrawn")
+    assert back.steps == done.steps
+    assert back.counts == done.counts
+    assert back.state_reason == (
+        "rolled back by tenants/acme/keys/test: withdrawn (it had 3 of 3 devices confirmed, 0 failed)"
+    )
+    assert (await published.audited(done.name))[-1].detail == (
+        "withdrawn (it had 3 of 3 devices confirmed, 0 failed)"
+    )
+    for device in devices:
+        assert await device.follow() == set()
+
+
+async def test_a_person_who_rolls_back_sees_why_devices_failed(published: Client) -> None:
+    devices = await published.enrol_many(4)
+    release = await published.release(failed_percent=100)
+    for device in devices[:2]:
+        await device.follow(failing=["genres@1.0.0"])
+    back = await roll_back(published, release.name)
+    assert [(failure.reason, failure.device_count) for failure in back.failures] == [("EXCEPTION", 2)]
+    assert back.state_reason.endswith(
+        "(it had 0 of 4 devices confirmed, 2 failed, most often EXCEPTION (2 devices))"
+    )
+
+
 async def test_a_release_that_is_not_there_is_not_found(published: Client) -> None:
     await published.release(release_id="spring")
     with refused(NotFound, "releases/sprung: not found; did you mean 'spring'?"):

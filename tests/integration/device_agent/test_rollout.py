@@ -53,6 +53,41 @@ async def test_an_upgrade_keeps_the_version_before_and_leaves_no_other_folder(cl
         assert list((tmp_path / "state" / "blobs").iterdir()) == []
 
 
+async def test_a_set_whose_manifests_take_several_plans_is_installed_in_one_pull(cloud, agent_config):
+    names = [f"task-{number}" for number in range(5)]
+    for name in names:
+        cloud.publish(task(name))
+
+    def two_at_a_time(response: pull_pb2.PlanResponse) -> pull_pb2.PlanResponse:
+        del response.manifests[2:]
+        return response
+
+    cloud.plan = two_at_a_time
+    await cloud.want("d1", dict.fromkeys(names, "1"))
+    # Nothing but the pull at the start may ask: no retry, no interval.
+    config = agent_config(pull_interval_s=3600.0, retry_initial_s=3600.0, retry_max_s=3600.0)
+    async with running(Agent(config)) as app:
+        status = await app.until(lambda s: len(states(s)) == 5)
+        assert states(status) == {f"{name}@1": "ACTIVE" for name in names}
+        await app.until(lambda s: not s.problems)
+
+
+async def test_a_plan_that_never_brings_a_manifest_is_shown_as_a_problem(cloud, agent_config):
+    cloud.publish(task())
+
+    def none(response: pull_pb2.PlanResponse) -> pull_pb2.PlanResponse:
+        del response.manifests[:]
+        return response
+
+    cloud.plan = none
+    await cloud.want("d1", {"hello": "1"})
+    async with running(Agent(agent_config())) as app:
+        status = await app.until(lambda s: any("lacks its manifest" in p for p in s.problems))
+        assert states(status) == {}
+        cloud.plan = lambda response: response
+        await app.until_state("hello@1", "ACTIVE")
+
+
 async def test_the_cloud_goes_back_without_a_download(cloud, agent_config):
     cloud.publish(task(version="1"))
     cloud.publish(task(version="2", source=V2))
@@ -210,7 +245,7 @@ async def test_a_blob_that_the_cloud_does_not_have_fails_the_version(cloud, agen
     async with running(Agent(agent_config())):
         await cloud.until(lambda: cloud.stages("hello@1") == ["FAILED"])
     (failed,) = cloud.reports.values()
-    assert failed.failure_reason == "BLOB_NOT_FOUND"
+    assert failed.failure_reason == "NO_BLOB"
     assert cloud.calls["ReadBlob"] == 1
 
 
