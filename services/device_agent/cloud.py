@@ -166,10 +166,10 @@ class Cloud:
         async for response in self._stream(self._blobs.ReadBlob, request, timeout):
             yield response.data
 
-    async def watch(self, profile_digest: bytes) -> AsyncGenerator[None]:
-        """Yield for every hint, until the gateway or an hour ends it."""
+    async def watch(self, profile_digest: bytes, on_answer: Callable[[], None]) -> AsyncGenerator[None]:
+        """Yield for every hint, until the gateway or an hour ends it; `on_answer` is told when it answers."""
         request = gateway_pb2.WatchRequest(profile_digest=profile_digest)
-        async for _ in self._stream(self._push.Watch, request, _HELD_S):
+        async for _ in self._stream(self._push.Watch, request, _HELD_S, on_answer):
             yield
 
     def open_tunnel(self) -> Tunnel:
@@ -222,11 +222,19 @@ class Cloud:
             return response
         raise AssertionError("the second attempt returns or raises")
 
-    async def _stream(self, method: Callable[..., Any], request: Any, seconds: float) -> AsyncGenerator[Any]:
+    async def _stream(
+        self,
+        method: Callable[..., Any],
+        request: Any,
+        seconds: float,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[Any]:
         for last in (False, True):
             sent, profile = self._device_clock.monotonic(), self._profile_digest()
             call = method(request, metadata=self._metadata(), timeout=seconds)
             try:
+                await call.initial_metadata()
+                on_answer()
                 async for response in call:
                     last = True  # once something came, another call would repeat it
                     yield response

@@ -6,7 +6,7 @@ import sqlite3
 
 from isthmus.trust.v1 import trust_pb2
 from libs.common.clock import Clock
-from libs.common.errors import Error, Internal, Invalid, Precondition, Unauthenticated
+from libs.common.errors import AlreadyExists, Error, Forbidden, Invalid, NotFound, Unauthenticated
 from libs.trust.root import verify_first_root
 from services.device_agent.backoff import Backoff
 from services.device_agent.cloud import Cloud
@@ -22,6 +22,9 @@ _log = logging.getLogger("isthmus.agent")
 
 CREDENTIAL = "credential"
 _SUBJECT = "enrolment"
+# What the cloud says about this device or its token, which won't change by itself. Anything else may be
+# mended in the cloud: a tenant without a root yet, a service that is older than this agent, a fault.
+_FOR_GOOD = (Invalid, Unauthenticated, Forbidden, AlreadyExists)
 # A wait for the credential's half-life is looked at again after this long, since clocks may jump.
 _LONGEST_WAIT_S = 3600.0
 
@@ -105,8 +108,7 @@ class Enroller:
             try:
                 await self._enrol_once()
             except Error as error:
-                # A fault of the cloud's own may be mended; what it says about us won't change by itself.
-                if not error.retriable and not isinstance(error, Internal):
+                if isinstance(error, _FOR_GOOD):
                     raise EnrolmentRefused(
                         f"the cloud refuses to enrol {self._config.device_id!r}: {error.message}",
                         reason=error.reason,
@@ -123,7 +125,7 @@ class Enroller:
         )
         tenant = verify_first_root(root).tenant
         if (tenant, config.device_id) != (credential.name.tenant, credential.name.device):
-            raise Precondition(
+            raise Invalid(
                 f"the answer is for {credential.device} with a root of tenant {tenant!r}",
                 reason="WRONG_DEVICE",
             )
@@ -133,11 +135,12 @@ class Enroller:
     async def _renew(self) -> None:
         attempt = 0
         while True:
+            failure: Error | None = None
             try:
                 await self._keep(await self._cloud.renew(), None)
-            except Unauthenticated as error:
-                # Expired while the device was away, or revoked: only enrolling again can help, by the same id
-                # and key.
+            except (Unauthenticated, NotFound) as error:
+                # Expired while the device was away, revoked, or forgotten by a cloud that was restored: only
+                # enrolling again can help, by the same id and key. What we have is kept whatever the answer.
                 self._problems.set(_SUBJECT, error.message, error.reason)
                 if self._config.enrolment_token and self._config.device_id:
                     try:
@@ -147,10 +150,11 @@ class Enroller:
                     else:
                         break
             except Error as error:
+                failure = error
                 self._problems.set(_SUBJECT, error.message, error.reason)
             else:
                 break
-            await self._clock.sleep(self._backoff.delay_s(attempt))
+            await self._clock.sleep(self._backoff.delay_s(attempt, failure))
             attempt += 1
         self._problems.clear(_SUBJECT)
 

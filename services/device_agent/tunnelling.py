@@ -17,6 +17,7 @@ from isthmus.tunnel.v1 import tunnel_pb2
 from libs.common.clock import Clock
 from libs.common.errors import Error, Unavailable
 from libs.common.rand import Randomness
+from libs.task.event import MAX_TIME_S
 from services.device_agent.backoff import Backoff
 from services.device_agent.cloud import Cloud, Tunnel
 from services.device_agent.signals import Bell, Problems
@@ -231,7 +232,8 @@ class Tunneller:
 
 def _to_proto(frame: Frame, epoch: bytes) -> tunnel_pb2.Frame:
     moment = Timestamp()
-    moment.FromNanoseconds(int(frame.event_time_s * 1e9))
+    # An event at the edge of what a time may be lies beyond it by the gateway's clock.
+    moment.FromNanoseconds(int(min(max(frame.event_time_s, 0.0), MAX_TIME_S - 1.0) * 1e9))
     return tunnel_pb2.Frame(
         stream=frame.stream,
         epoch=epoch,

@@ -38,9 +38,10 @@ class Watcher:
         """Hold it, anew for each profile and after each end."""
         while True:
             digest = self._tasks.profile_digest
-            holding = asyncio.create_task(self._hold(digest))
+            answered = asyncio.Event()
+            holding = asyncio.create_task(self._hold(digest, answered))
             changing = asyncio.create_task(self._profile_other_than(digest))
-            settling = asyncio.create_task(self._settle())
+            settling = asyncio.create_task(self._settle(answered))
             try:
                 await asyncio.wait({holding, changing}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -60,14 +61,16 @@ class Watcher:
             elif failure is None:
                 await self._clock.sleep(self._backoff.delay_s(self._attempt))
 
-    async def _hold(self, digest: bytes) -> None:
-        async with aclosing(self._cloud.watch(digest)) as hints:
+    async def _hold(self, digest: bytes, answered: asyncio.Event) -> None:
+        async with aclosing(self._cloud.watch(digest, answered.set)) as hints:
             async for _ in hints:
                 self._well()
                 self._puller.hinted(digest)
 
-    async def _settle(self) -> None:
-        # An open stream says nothing until there is a hint; one that wasn't refused for a while is well.
+    async def _settle(self, answered: asyncio.Event) -> None:
+        # An open stream says nothing until there is a hint; one that was answered, and not refused for a
+        # while, is well. A path that swallows everything gives no answer.
+        await answered.wait()
         await self._clock.sleep(_SETTLED_S)
         self._well()
 

@@ -1,6 +1,7 @@
 """The services behind the door: one channel each, and what its calls are made of."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,11 +11,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from libs.common.clock import Clock
 from libs.common.errors import Unavailable
+from libs.common.status import error_from_rpc
 from services.gateway.domain.routes import Method
 
+_log = logging.getLogger(__name__)
 _HEALTH_TIMEOUT_S = 1.0
 _HEALTH_CACHE_S = 1.0
 _RETRY_AFTER_S = 1.0
+_MISTRUST_RETRY_AFTER_S = 5.0
+# By these a service says that it doesn't believe this gateway, which is no fault of who called.
+_MISTRUST = frozenset({"BAD_IDENTITY", "IDENTITY_EXPIRED"})
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
@@ -52,7 +58,9 @@ class Upstream:
         return make(method.path)
 
     def unreachable(self, error: grpc.aio.AioRpcError) -> Unavailable | None:
-        """Return what to tell a caller whose call didn't reach the service; None when it did."""
+        """Return what to tell a caller whose call didn't get through to the service; None when it did."""
+        if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+            return self._mistrusts(error)
         # Every answer of a service has trailers: a status without was made up on this side of the connection,
         # or by a server that cancels its calls as it goes down.
         if error.code() not in _AWAY or error.trailing_metadata():
@@ -63,6 +71,25 @@ class Upstream:
             reason="UPSTREAM_UNREACHABLE",
             metadata={"service": self.name},
             retry_after_s=_RETRY_AFTER_S,
+        )
+
+    def _mistrusts(self, error: grpc.aio.AioRpcError) -> Unavailable | None:
+        refusal = error_from_rpc(error)
+        if refusal.reason not in _MISTRUST:
+            return None
+        self._count_unreachable(self.name)
+        _log.error(
+            "the service %r doesn't believe this gateway: %s",
+            self.name,
+            refusal.message,
+            extra={"reason": refusal.reason},
+        )
+        return Unavailable(
+            f"the service {self.name!r} doesn't believe this gateway; its operator must see to gateway.pub "
+            "in the service's trust folder and to both machines' clocks",
+            reason="UPSTREAM_MISTRUST",
+            metadata={"service": self.name, "cause": refusal.reason},
+            retry_after_s=_MISTRUST_RETRY_AFTER_S,
         )
 
     async def health(self) -> int:

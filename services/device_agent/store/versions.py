@@ -13,6 +13,7 @@ _COLUMNS = (
     "task, version, state, release, manifest_digest, activated_seq, idle_s, success_count, failure_count,"
     " failures_in_a_row, successes_since, failure_reason, failure_message"
 )
+# What the cloud keeps of a message, in bytes of UTF-8. A report that it refused would never be heard of.
 _MAX_MESSAGE = 4096
 # Notes of given-up versions kept for each task, so that they stay bounded.
 _MAX_FAILED = 16
@@ -142,7 +143,7 @@ def fail_staged(
             entry.manifest_digest,
             processed_seq(connection),
             reason,
-            message[:_MAX_MESSAGE],
+            _kept(message),
         ),
     )
     _prune_failed(connection, entry.task)
@@ -170,7 +171,7 @@ def note_failure(connection: sqlite3.Connection, version: Version, reason: str, 
     """Note a version's last failed run, as it is reported should the version be given up for it."""
     connection.execute(
         "UPDATE versions SET failure_reason = ?, failure_message = ? WHERE task = ? AND version = ?",
-        (reason, message[:_MAX_MESSAGE], version.task, version.version),
+        (reason, _kept(message), version.task, version.version),
     )
 
 
@@ -194,7 +195,7 @@ def roll_back(
     connection.execute(
         "UPDATE versions SET manifest = x'', failure_reason = ?, failure_message = ?"
         " WHERE task = ? AND version = ?",
-        (reason, message[:_MAX_MESSAGE], task, version),
+        (reason, _kept(message), task, version),
     )
     _drop_runs(connection, task, version)
     _prune_failed(connection, task)
@@ -248,7 +249,7 @@ def add_report(
             stage.value,
             moment.time_s,
             reason,
-            message[:_MAX_MESSAGE],
+            _kept(message),
         ),
     )
 
@@ -266,6 +267,11 @@ def read_reports(connection: sqlite3.Connection, count: int) -> list[Report]:
 def delete_reports(connection: sqlite3.Connection, report_ids: Sequence[str]) -> None:
     """Delete reports that the cloud has."""
     connection.executemany("DELETE FROM reports WHERE report_id = ?", [(id_,) for id_ in report_ids])
+
+
+def _kept(message: str) -> str:
+    """Return what of a failure's message is kept and reported: bounded, and without NUL."""
+    return message.replace("\0", "\ufffd").encode()[:_MAX_MESSAGE].decode(errors="ignore")
 
 
 def _version(row: tuple[object, ...]) -> Version:

@@ -322,7 +322,7 @@ class FakeCloud:
         public = Ed25519PublicKey.from_public_bytes(request.public_key)
         known = self.devices.get(request.device_id)
         if known is not None and known.public is not None and known.public != public:
-            raise errors.AlreadyExists(f"{request.device_id} has another key", reason="KEY_MISMATCH")
+            raise errors.AlreadyExists(f"{request.device_id} has another key", reason="OTHER_KEY")
         signed = b"\0".join(
             (b"isthmus-enrol-v1", request.token.encode(), request.device_id.encode(), request.public_key)
         )
@@ -384,7 +384,7 @@ class FakeCloud:
         async with Answering(self, "ReadBlob", context):
             data = self._blobs.get(request.digest)
             if data is None:
-                raise errors.NotFound(f"{request.digest}: not found", reason="BLOB_NOT_FOUND")
+                raise errors.NotFound(f"{request.digest}: not found", reason="NO_BLOB")
             data = self.blob(request.digest, data)
             self.offsets.append(request.offset_bytes)
             for at in range(request.offset_bytes, len(data), _CHUNK):
@@ -393,6 +393,7 @@ class FakeCloud:
 
     async def _watch(self, request: gateway_pb2.WatchRequest, context: Any) -> AsyncIterator[Any]:
         async with Answering(self, "Watch", context) as device:
+            await context.send_initial_metadata(())
             told = -1
             while True:
                 state = self.devices[device]

@@ -442,6 +442,14 @@ def test_forgetting_what_runs_lets_the_previous_version_run_and_reports_nothing(
     assert len(versions.read_reports(connection, 100)) == before
 
 
+def test_what_a_failure_says_fits_what_the_cloud_keeps(connection):
+    entry = Entry("t", "1", "sha256:0", "tenants/a/releases/r")
+    versions.fail_staged(connection, entry, "LOAD_ERROR", "\0" + "é" * 4096, Moment(1.0, "id"))
+    (report,) = versions.read_reports(connection, 10)
+    assert report.failure_message.startswith("\ufffdéé")
+    assert 4090 < len(report.failure_message.encode()) <= 4096
+
+
 def test_notes_of_failed_versions_stay_bounded(connection):
     for number in range(40):
         entry = Entry("t", f"v{number}", "d", "r")

@@ -8,7 +8,15 @@ import sys
 
 import pytest
 
-from libs.common.errors import Invalid, Precondition, Unavailable
+from libs.common.errors import (
+    AlreadyExists,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Precondition,
+    Unauthenticated,
+    Unavailable,
+)
 from services.device_agent.app import Agent
 from services.device_agent.errors import EXIT_CONFIG, EXIT_ENROLMENT, EnrolmentRefused
 from services.device_agent.process import main
@@ -50,6 +58,66 @@ async def test_a_refused_token_ends_the_agent_with_a_reason(cloud, agent_config)
             await agent.run()
     finally:
         await agent.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Precondition("tenants/acme: has no trust root yet", reason="NO_ROOT"),
+        Precondition("no such method", reason="UNIMPLEMENTED"),
+        NotFound("not here"),
+        Unavailable("not now"),
+    ],
+)
+async def test_enrolment_waits_for_what_may_be_mended_in_the_cloud(cloud, agent_config, error):
+    cloud.fail["Enrol"] = [error] * 3
+    async with running(Agent(agent_config())) as app:
+        await app.until(lambda s: s.device and not s.problems)
+    assert cloud.calls["Enrol"] == 4
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AlreadyExists("d1: is enrolled with another key", reason="OTHER_KEY"),
+        Forbidden("d1: was revoked", reason="DEVICE_REVOKED"),
+        Unauthenticated("token: is used up", reason="TOKEN_USED_UP"),
+        Invalid("attributes: too many", reason="BAD_ATTRIBUTE"),
+    ],
+)
+async def test_what_the_cloud_says_about_the_device_itself_ends_the_agent(cloud, agent_config, error):
+    cloud.fail["Enrol"] = [error]
+    agent = Agent(agent_config())
+    try:
+        await agent.start()
+        with pytest.raises(EnrolmentRefused) as caught:
+            await agent.run()
+    finally:
+        await agent.close()
+    assert (caught.value.reason, cloud.calls["Enrol"]) == (error.reason, 1)
+    assert error.message in caught.value.message
+
+
+async def test_a_gateway_that_lets_no_device_in_yet_costs_no_credential(cloud, agent_config):
+    cloud.publish(task(uploads={"out": {"n": ("NUMBER", 0)}}))
+    await cloud.want("d1", {"hello": "1"})
+    cloud.credential_s = 2.0  # renewed while nothing is let in
+    methods = ("Plan", "Report", "Watch", "RenewCredential", "Connect")
+    for method in methods:
+        cloud.fail[method] = [Unavailable("which devices are revoked?", reason="PUSH_INDEX_NOT_READY")] * 3
+    async with running(Agent(agent_config())) as app:
+        await app.until_state("hello@1", "ACTIVE")
+        await cloud.until(lambda: not any(cloud.fail[method] for method in methods))
+        await app.until(lambda s: s.push_connected and s.tunnel_connected and not s.problems)
+    assert cloud.calls["Enrol"] == 1
+
+
+async def test_a_device_that_a_restored_cloud_has_forgotten_enrols_again(cloud, agent_config):
+    cloud.credential_s = 1.0
+    cloud.fail["RenewCredential"] = [NotFound("tenants/acme/devices/d1: not found")]
+    async with running(Agent(agent_config())) as app:
+        await cloud.until(lambda: cloud.calls["Enrol"] == 2 and cloud.calls["RenewCredential"] >= 2)
+        await app.until(lambda s: not s.problems)
 
 
 async def test_without_a_token_an_unknown_device_cannot_start(agent_config):

@@ -43,6 +43,15 @@ async def test_frames_made_without_a_network_arrive_in_order_once_it_is_back(clo
         await app.until(lambda s: not s.problems)
 
 
+async def test_a_time_at_the_edge_of_what_an_event_may_have_arrives(cloud, agent_config):
+    cloud.clock_ahead_s = 86400.0  # by the gateway's clock the event lies beyond what a time can be
+    async with running(Agent(agent_config())) as app:
+        await sending(cloud, app)
+        await app.send(event("go", "far", time_s=253_402_300_799.0, n=1))
+        await app.until(lambda s: s.counters.acked_frame_count == 1)
+    assert numbers(cloud) == [1]
+
+
 async def test_frames_sent_and_not_acknowledged_are_sent_again_after_a_restart_and_kept_once(
     cloud, agent_config
 ):

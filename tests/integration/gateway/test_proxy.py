@@ -8,8 +8,10 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from libs.common.errors import Unavailable
-from libs.common.status import error_from_rpc
+from libs.common.clock import SystemClock
+from libs.common.errors import Unauthenticated, Unavailable
+from libs.common.identity import IdentityVerifier
+from libs.common.status import DETAILS_TRAILER, code_of, details_of, error_from_rpc
 from services.gateway.testing import (
     BOTH,
     DOWN,
@@ -404,6 +406,47 @@ async def test_a_misspelt_method_is_told_what_was_meant(tmp_path, path, guess):
     assert guess in caught.value.details()
     assert ("did you mean" in caught.value.details()) == bool(guess)
     assert "x-isthmus-time" in dict(caught.value.trailing_metadata())
+
+
+async def test_a_service_that_does_not_believe_the_gateway_is_no_fault_of_the_caller(tmp_path):
+    """A caller told UNAUTHENTICATED would throw its own good credential away."""
+    upstream = FakeUpstream()
+    verifier = IdentityVerifier("deployer", {}, SystemClock())
+
+    async def refuse(request, context):
+        try:
+            if request == b"token":
+                raise Unauthenticated("token: is used up", reason="TOKEN_USED_UP")
+            await verifier.authenticate(UNARY.path, context.invocation_metadata())
+        except Unauthenticated as error:
+            trailers = ((DETAILS_TRAILER, details_of(error, "deployer")),)
+            await context.abort(code_of(error), error.message, trailers)
+
+    async def refuse_stream(request, context):
+        await refuse(request, context)
+        yield b""
+
+    upstream.on(UNARY, refuse)
+    upstream.on(DOWN, refuse_stream)
+    async with (
+        serving(upstream) as port,
+        running_gateway(through(tmp_path, port), await store_with(KEY)) as (_, channel),
+    ):
+        for call in (
+            channel.unary_unary(UNARY.path)(b"", metadata=ME),
+            channel.unary_stream(DOWN.path)(b"", metadata=ME).read(),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            error = error_from_rpc(caught.value)
+            assert (caught.value.code().name, error.reason) == ("UNAVAILABLE", "UPSTREAM_MISTRUST")
+            assert "deployer" in error.message
+            assert error.metadata["cause"] == "BAD_IDENTITY"
+            assert error.retry_after_s
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary(UNARY.path)(b"token", metadata=ME)
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert error_from_rpc(caught.value).reason == "TOKEN_USED_UP"
 
 
 async def test_a_service_without_a_route_is_unimplemented(tmp_path):
