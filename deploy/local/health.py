@@ -1,6 +1,7 @@
 """Whether a process of the stack serves: gRPC's health service, or an HTTP page that answers 200."""
 
 import http.client
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ ANSWER_S = 2.0
 """Seconds within which a healthy process answers a probe."""
 
 
-def _grpc(port: int, ca_file: Path | None) -> str:
+def _grpc(port: int, ca_file: Path | None, service: str = "", key: str = "") -> str:
     address = f"{HOST}:{port}"
     # A pooled connection in backoff from before a restart would report a service down that is up again.
     options = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
@@ -23,7 +24,9 @@ def _grpc(port: int, ca_file: Path | None) -> str:
         channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(ca_file.read_bytes()), options)
     try:
         stub = health_pb2_grpc.HealthStub(channel)
-        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=ANSWER_S)
+        request = health_pb2.HealthCheckRequest(service=service)
+        metadata = (("authorization", f"Bearer {key}"),) if key else ()
+        answer = stub.Check(request, timeout=ANSWER_S, metadata=metadata)
     except grpc.RpcError as error:
         status: Any = error
         return f"{status.code().name}: {status.details()}"
@@ -53,3 +56,25 @@ def fault(process: Process, ca_file: Path) -> str:
     if process.probe:
         return _http(endpoint.port, process.probe)
     return _grpc(endpoint.port, ca_file if endpoint.scheme == "grpcs" else None)
+
+
+def fault_at_the_door(gateway: Process, services: Iterable[Process], ca_file: Path, key: str) -> str:
+    """Return which of the services that serve the gateway doesn't reach, and why; "" when it reaches all.
+
+    A service that has just come up is reached a moment later: who was refused before waits a little until
+    he knocks again.
+
+    Args:
+        gateway: the process that is asked.
+        services: those behind it; one that doesn't serve is left out.
+        ca_file: certificate of the development authority.
+        key: an API key; strangers learn nothing of what is behind the door.
+    """
+    door = gateway.endpoints[0]
+    for service in services:
+        if fault(service, ca_file):
+            continue
+        reason = _grpc(door.port, ca_file if door.scheme == "grpcs" else None, service.name, key)
+        if reason:
+            return f"it doesn't reach {service.name}: {reason}"
+    return ""

@@ -313,6 +313,19 @@ class Stack:
                     raise StackError(f"{name} doesn't become healthy ({reason}); its last log lines:{last}")
             if waiting:
                 time.sleep(0.05)
+        self._wait_for_the_door(deadline)
+
+    def _wait_for_the_door(self, deadline: float) -> None:
+        """Return when the gateway, if it serves, reaches the services that serve."""
+        by_name = {process.name: process for process in self._services()}
+        gateway = by_name.pop("gateway")
+        while not health.fault(gateway, self.ca_file):
+            reason = health.fault_at_the_door(gateway, by_name.values(), self.ca_file, self.admin_key)
+            if not reason:
+                return
+            if time.monotonic() > deadline:
+                raise StackError(f"gateway serves, but {reason}; see {self.layout.log_file('gateway')}")
+            time.sleep(0.05)
 
     def wait_healthy(self, *names: str, deadline_s: float = HEALTHY_S) -> None:
         """Return when the named processes (all where none is named) serve.

@@ -32,7 +32,9 @@ def serve(name: str) -> None:
         raise SystemExit(3)
     server = grpc.server(futures.ThreadPoolExecutor(2), options=(("grpc.so_reuseport", 0),))
     states = health.HealthServicer()
-    states.set("", health_pb2.HealthCheckResponse.SERVING)
+    # As the gateway, it also speaks for the others.
+    for service in ("", "deployer", "tunnel"):
+        states.set(service, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(states, server)
     address = f"{setting('HOST')}:{setting('PORT')}"
     certificate, key = (
