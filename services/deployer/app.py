@@ -83,7 +83,7 @@ def build(
     """Put the parts together; does no IO."""
     signals, books = Signals(), Books()
     blobs = Blobs(store, files, clock, on_bytes=metrics.blob_bytes)
-    census = Census(store, clock)
+    census = Census(store, books, clock)
     feed = Feed(store, books, signals, clock, log_count=config.push_log_count)
     fleet = Fleet(store, books, notary, signals, clock, randomness)
     releases = Releases(store, books, census, signals, clock, randomness)

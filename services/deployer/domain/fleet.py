@@ -242,9 +242,10 @@ class Fleet:
     def _move(self, tx: Tx, before: Device, after: Device, book: Book) -> None:
         """Follow a change of attributes out of open releases and into others."""
         device = after.name.device
+        stages = tx.device_stages(after.name)
         for offer in book.open_releases():
-            was = offer.selects(device, before.attributes)
-            now = offer.selects(device, after.attributes)
+            was = book.counts(offer, device, before.attributes, stages)
+            now = book.counts(offer, device, after.attributes, stages)
             if was and not now:
                 tx.drop_stages(after.name, [offer.release.sequence])
             elif now and not was and offer.entry in after.reported:

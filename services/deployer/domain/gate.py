@@ -45,15 +45,18 @@ class Succeed:
 Decision = Advance | Hold | Pause | RollBack | Succeed
 
 
-def decide(release: Release, counts: Counts, selected: int, fleet: int, now: datetime) -> Decision:
+def decide(
+    release: Release, counts: Counts, selected: int, fleet: int, now: datetime, *, elsewhere: int = 0
+) -> Decision:
     """Return what to do with a release.
 
     Args:
         release: as it stands; only a running one leads to anything but Hold.
         counts: of its devices over all opened steps.
-        selected: devices that its policy selects, whatever the step.
+        selected: devices that its policy selects, whatever the step, but for those `elsewhere`.
         fleet: devices of the tenant that aren't revoked.
         now: wall-clock time.
+        elsewhere: devices that its policy selects too, but that have their version from a newer release.
 
     Percents compare exactly at their bounds: `confirmed_percent` is met when reached, `failed_percent` is
     broken when exceeded.
@@ -81,6 +84,8 @@ def decide(release: Release, counts: Counts, selected: int, fleet: int, now: dat
         what = (
             "the tenant has no devices yet" if not fleet else f"its policy selects none of {devices(fleet)}"
         )
+        if elsewhere:
+            what = f"its policy selects {devices(elsewhere)}, all served by a newer release of the task"
         return _late(
             deadline, now, gate.step_timeout, f"{where}: {what}; the step stays open until one is selected"
         )

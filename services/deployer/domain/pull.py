@@ -176,7 +176,7 @@ class Pull:
     async def report(self, name: DeviceName, reports: Sequence[StageReport], profile: Sequence[str]) -> None:
         """Keep a device's stage reports, durably; each counts once, however often it comes.
 
-        Reports on releases that are gone or don't select the device are accepted and not counted: a device
+        Reports on releases that are gone or don't count the device are accepted and not counted: a device
         must be able to get rid of what it has to say.
 
         Raises:
@@ -225,7 +225,13 @@ class Pull:
         if (release.version.task, release.version.version) != (report.task, report.version):
             return None
         offer = Offer.of(release)
-        return offer if offer.selects(device.name.device, device.attributes) else None
+        if not offer.selects(device.name.device, device.attributes):
+            return None
+        if report.stage is Stage.FAILED or release.state.ended:
+            return offer
+        book = self._books.of(tx, device.name.tenant)
+        stages = tx.device_stages(device.name)
+        return offer if book.counts(offer, device.name.device, device.attributes, stages) else None
 
 
 def check_profile(profile: Sequence[str]) -> tuple[str, ...]:

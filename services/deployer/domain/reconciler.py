@@ -13,12 +13,12 @@ from functools import partial
 
 from libs.common.clock import Clock
 from libs.common.errors import Conflict
-from libs.common.names import ReleaseName
-from services.deployer.domain.census import Census, counts_of
+from libs.common.names import DeviceName, ReleaseName
+from services.deployer.domain.census import Census, Selection, counts_of
 from services.deployer.domain.gate import Advance, Decision, Hold, Pause, RollBack, Succeed, decide
 from services.deployer.domain.model import AuditEntry, Counts, Release, ReleaseState, StepStatus
 from services.deployer.domain.releases import close_step, rolled_back
-from services.deployer.domain.rollout import Offer
+from services.deployer.domain.rollout import Offer, failed_under
 from services.deployer.domain.signals import Meter, Signals
 from services.deployer.store import Store, Tx
 
@@ -59,6 +59,7 @@ class Reconciler:
         self._due: dict[ReleaseName, float] = {}
         self._not_before: dict[ReleaseName, float] = {}
         self._settled: dict[ReleaseName, int] = {}
+        self._let_go: dict[ReleaseName, Selection] = {}
         self._wake = asyncio.Event()
         signals.releases.append(self.wake)
 
@@ -116,6 +117,7 @@ class Reconciler:
         if wait_s is None:
             self._not_before.pop(name, None)
             self._settled.pop(name, None)
+            self._let_go.pop(name, None)
             self._census.forget(name)
             return
         # Over a large fleet a look takes its time: at most half of it is spent looking.
@@ -131,10 +133,15 @@ class Reconciler:
             return None
         await self._settle(release)
         selection = await self._census.of(release)
+        if selection.elsewhere and self._let_go.get(name) is not selection:
+            await self._let_go_of(release, selection.elsewhere)
+            self._let_go[name] = selection
         counts = await self._store.read(lambda tx: counts_of(tx, release, selection.targeted))
         self._meter.release_counts(name, counts)
         now = self._clock.now()
-        decision = decide(release, counts, selection.selected, selection.fleet, now)
+        decision = decide(
+            release, counts, selection.selected, selection.fleet, now, elsewhere=len(selection.elsewhere)
+        )
         if isinstance(decision, Hold):
             if decision.until is None:
                 return self._recheck_s
@@ -155,6 +162,12 @@ class Reconciler:
             batch = selection.already[start : start + _BATCH]
             await self._store.run(partial(_put_running, release=release, devices=batch))
         self._settled[release.name] = len(release.steps)
+
+    async def _let_go_of(self, release: Release, devices: Sequence[str]) -> None:
+        """Forget how far the release had come on devices that a newer one serves now."""
+        for start in range(0, len(devices), _BATCH):
+            batch = devices[start : start + _BATCH]
+            await self._store.run(partial(_drop_stages, release=release, devices=batch))
 
     async def _commit(self, release: Release, decision: Decision, counts: Counts) -> None:
         now = self._clock.now()
@@ -201,3 +214,13 @@ class Reconciler:
 
 def _put_running(tx: Tx, release: Release, devices: Sequence[str]) -> None:
     tx.put_running(release, devices)
+
+
+def _drop_stages(tx: Tx, release: Release, devices: Sequence[str]) -> None:
+    for device in devices:
+        name = DeviceName(release.name.tenant, device)
+        stages = tx.device_stages(name)
+        if not failed_under(release, stages):  # since it was counted
+            tx.drop_stages(
+                name, [s.release_sequence for s in stages if s.release_sequence == release.sequence]
+            )

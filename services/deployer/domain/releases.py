@@ -288,7 +288,14 @@ class Releases:
             return ReleaseView(release, release.end_counts or Counts(), release.state_reason)
         selection = await self._census.of(release)
         counts = await self._store.read(lambda tx: counts_of(tx, release, selection.targeted))
-        decision = decide(release, counts, selection.selected, selection.fleet, self._clock.now())
+        decision = decide(
+            release,
+            counts,
+            selection.selected,
+            selection.fleet,
+            self._clock.now(),
+            elsewhere=len(selection.elsewhere),
+        )
         return ReleaseView(release, counts, decision.reason)
 
 

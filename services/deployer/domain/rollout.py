@@ -94,9 +94,22 @@ class Book:
                     break
         return chosen
 
-    def selecting(self, device: str, attributes: Fields) -> list[Offer]:
-        """Return every release whose policy and open step select the device, whether or not it wins."""
-        return [o for offers in self._by_task.values() for o in offers if o.selects(device, attributes)]
+    def newer(self, release: Release) -> list[Offer]:
+        """Return the later releases of the same task."""
+        offers = self._by_task.get(release.version.task, ())
+        return [offer for offer in offers if offer.release.sequence > release.sequence]
+
+    def counts(self, offer: Offer, device: str, attributes: Fields, stages: Collection[DeviceStage]) -> bool:
+        """Tell whether a release's gate counts a device; `stages` are all of the device's.
+
+        It does when it gives the device its version, or when that failed there: a device that two running
+        releases of a task select, because it changed or came later than both, counts in one of them.
+        """
+        if not offer.selects(device, attributes):
+            return False
+        if failed_under(offer.release, stages):
+            return True
+        return not served(self.newer(offer.release), device, attributes, failures_of(stages))
 
     def open_releases(self, task: str = "") -> list[Offer]:
         """Return the releases that haven't ended, of one task or of all."""
@@ -117,6 +130,20 @@ class Books:
         if known is None or known[0] != revision:
             known = self._books[tenant] = (revision, Book(tx.releases_in_effect(tenant)))
         return known[1]
+
+
+def served(offers: Iterable[Offer], device: str, attributes: Fields, failures: Failures) -> bool:
+    """Tell whether one of some releases has a version for a device that hasn't failed there."""
+    return any(
+        failures.get((offer.release.version.task, offer.release.version.version), -1) < offer.release.sequence
+        and offer.selects(device, attributes)
+        for offer in offers
+    )
+
+
+def failed_under(release: Release, stages: Iterable[DeviceStage]) -> bool:
+    """Tell whether a device, by its stages, failed under a release."""
+    return any(s.release_sequence == release.sequence and s.stage is Stage.FAILED for s in stages)
 
 
 def failures_of(stages: Iterable[DeviceStage]) -> dict[tuple[str, str], int]:

@@ -1,5 +1,6 @@
 """Releases: how people steer them, and what becomes of devices that come, change, fail and go."""
 
+import asyncio
 import uuid
 from pathlib import Path
 
@@ -275,6 +276,98 @@ async def test_releases_that_share_no_device_run_side_by_side(published: Client)
     two = await published.release("2.0.0", policy='{"eq": ["os", "android"]}')
     assert (await published.get_release(one.name)).state == State.STATE_RUNNING
     assert two.state == State.STATE_RUNNING
+
+
+LINUX, BETA = '{"eq": ["os", "linux"]}', '{"eq": ["tier", "beta"]}'
+
+
+async def test_a_device_that_two_releases_select_counts_in_the_one_that_serves_it(published: Client) -> None:
+    linux = await published.enrol("linux", os="linux")
+    beta = await published.enrol("beta", tier="beta")
+    older = await published.release(policy=LINUX, steps=[100], soak_s=3600, confirmed_percent=100)
+    newer = await published.release("2.0.0", policy=BETA, soak_s=3600, confirmed_percent=100)
+    both = await published.enrol("both", os="linux", tier="beta")
+    for device in (linux, beta, both):
+        await device.follow()
+    assert both.profile == {"genres@2.0.0"}
+    for name, confirmed in ((older.name, 1), (newer.name, 2)):
+        counts = (await published.release_when(name, lambda r: "soaking" in r.state_reason)).counts
+        assert (counts.targeted_count, counts.confirmed_count) == (confirmed, confirmed)
+
+
+async def test_a_device_that_moves_under_a_newer_release_leaves_the_older_ones_counts(
+    published: Client,
+) -> None:
+    devices = await published.enrol_many(2, os="linux")
+    await published.enrol("beta", tier="beta")
+    older = await published.release(policy=LINUX, soak_s=3600)
+    newer = await published.release("2.0.0", policy=BETA, soak_s=3600)
+    for device in devices:
+        await device.follow()
+    await published.devices.UpdateDevice(
+        device_pb2.UpdateDeviceRequest(name=devices[0].name, attributes={"os": "linux", "tier": "beta"})
+    )
+    counts = (await published.get_release(older.name)).counts
+    assert (counts.targeted_count, counts.confirmed_count) == (1, 1)
+    assert await devices[0].follow() == {"genres@2.0.0"}
+    counts = (await published.get_release(newer.name)).counts
+    assert (counts.targeted_count, counts.confirmed_count) == (2, 1)
+
+
+async def test_a_device_on_which_the_newer_version_failed_counts_in_the_older_release_again(
+    published: Client,
+) -> None:
+    await published.enrol("linux", os="linux")
+    await published.enrol("beta", tier="beta")
+    older = await published.release(policy=LINUX, soak_s=3600)
+    newer = await published.release("2.0.0", policy=BETA, failed_percent=100)
+    both = await published.enrol("both", os="linux", tier="beta")
+    assert (await published.get_release(older.name)).counts.targeted_count == 1
+    await both.follow(failing=["genres@2.0.0"])
+    assert await both.follow() == {"genres@1.0.0"}
+    counts = (await published.get_release(older.name)).counts
+    assert (counts.targeted_count, counts.confirmed_count) == (2, 1)
+    assert (await published.get_release(newer.name)).counts.failed_count == 1
+
+
+async def test_a_release_all_of_whose_devices_a_newer_one_serves_waits_and_says_so(published: Client) -> None:
+    device = await published.enrol("d1", os="linux")
+    await published.enrol("beta", tier="beta")
+    older = await published.release(policy=LINUX)
+    await published.release("2.0.0", policy=BETA)
+    await published.devices.UpdateDevice(
+        device_pb2.UpdateDeviceRequest(name=device.name, attributes={"os": "linux", "tier": "beta"})
+    )
+    held = await published.get_release(older.name)
+    assert held.state == State.STATE_RUNNING
+    assert "its policy selects 1 device, all served by a newer release of the task" in held.state_reason
+
+
+async def test_what_an_older_release_counted_is_let_go_when_a_newer_ones_step_opens(
+    published: Client,
+) -> None:
+    devices = await published.enrol_many(20, os="linux")
+    beta = await published.enrol("beta", tier="beta")
+    older = await published.release(policy=LINUX, soak_s=3600)
+    newer = await published.release("2.0.0", policy=BETA, steps=[1, 100], confirmed_percent=100)
+    await pause(published, newer.name)
+    for device in (*devices, beta):
+        await device.follow()
+    for device in devices:
+        await published.devices.UpdateDevice(
+            device_pb2.UpdateDeviceRequest(name=device.name, attributes={"os": "linux", "tier": "beta"})
+        )
+    await resume(published, newer.name)
+    async with asyncio.timeout(60):
+        while (await published.get_release(newer.name)).step_index == 0:
+            for device in (*devices, beta):
+                await device.follow()
+    for device in devices:
+        await device.follow()
+
+    await published.release_when(
+        older.name, lambda r: (r.counts.targeted_count, r.counts.confirmed_count) == (0, 0), within_s=60
+    )
 
 
 async def test_devices_that_run_the_version_already_count_as_confirmed(published: Client) -> None:

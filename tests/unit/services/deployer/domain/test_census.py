@@ -8,7 +8,7 @@ from services.deployer.domain import census as module
 from services.deployer.domain.buckets import bucket
 from services.deployer.domain.census import Census
 from services.deployer.domain.model import Device, FleetRow, Gate, Release, StepStatus
-from services.deployer.domain.rollout import Offer
+from services.deployer.domain.rollout import Books, Offer
 from services.deployer.stores.memory import MemoryStore
 
 
@@ -62,7 +62,9 @@ async def test_it_counts_by_policy_share_and_revocation(monkeypatch: pytest.Monk
     store = await fleet(100)
     made = release(share=5000, policy='{"eq": ["os", "linux"]}')
     others = [Offer.of(release("all")), Offer.of(release("none", policy='{"eq": ["os", "beos"]}'))]
-    selection = await Census(store, FakeClock()).count(Offer.of(made), opened_from=1000, others=others)
+    selection = await Census(store, Books(), FakeClock()).count(
+        Offer.of(made), opened_from=1000, others=others
+    )
     linux = [i for i in range(100) if i % 2 and i % 5 != 4]
     inside = [i for i in linux if bucket(made.salt, f"d{i}") < 5000]
     assert (selection.fleet, selection.selected, selection.targeted) == (80, len(linux), len(inside))
@@ -76,7 +78,7 @@ async def test_it_counts_by_policy_share_and_revocation(monkeypatch: pytest.Monk
 async def test_it_counts_again_only_when_the_fleet_or_the_share_has_changed() -> None:
     store = await fleet(10)
     passes = counting(store)
-    census = Census(store, FakeClock())
+    census = Census(store, Books(), FakeClock())
     first = await census.of(release())
     assert await census.of(release()) == first
     assert len(passes) == 1
@@ -104,7 +106,7 @@ async def test_a_large_fleet_that_keeps_changing_is_not_counted_all_the_time(
         return await real(work)  # type: ignore[arg-type]
 
     store.read = slow  # type: ignore[method-assign, assignment]
-    census = Census(store, clock)
+    census = Census(store, Books(), clock)
     for start in range(20, 24):
         await census.of(release())
         await fleet(1, store=store, start=start)

@@ -21,6 +21,7 @@ from services.deployer.domain.model import (
     StepStatus,
 )
 from services.deployer.domain.reconciler import Reconciler
+from services.deployer.domain.rollout import Books
 from services.deployer.domain.signals import Signals
 from services.deployer.stores.memory import MemoryStore
 
@@ -47,7 +48,7 @@ class World:
         self.signals = Signals()
         self.clock = FakeClock()
         self.meter = QuietMeter()
-        self.census = Census(self.store, self.clock)
+        self.census = Census(self.store, Books(), self.clock)
         self.reconciler = Reconciler(self.store, self.census, self.signals, self.meter, self.clock)
 
     async def add_device(self, index: int) -> None:
