@@ -14,7 +14,8 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.stack import Stack
-from tests.integration.system.world import Agent, Cloud, event, publish, running_stack, tenant, until
+from tests.integration.system.agents import Agent, event
+from tests.integration.system.world import Cloud, publish, running_stack, tenant, until
 
 ECHO = """
 def run(context):

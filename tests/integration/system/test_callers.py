@@ -20,8 +20,9 @@ from isthmus.deployer.v1 import (
 )
 from isthmus.gateway.v1 import gateway_pb2
 from isthmus.tunnel.v1 import tunnel_pb2
+from tests.integration.system.agents import Agent
 from tests.integration.system.wire import Handset, Metadata, attempt, bearer, call, refusal, upload
-from tests.integration.system.world import Agent, Cloud, until
+from tests.integration.system.world import Cloud, until
 
 DEPLOYER, GATEWAY, TUNNEL = "/isthmus.deployer.v1.", "/isthmus.gateway.v1.", "/isthmus.tunnel.v1."
 LIST = DEPLOYER + "TaskService/ListTasks"
@@ -31,10 +32,6 @@ NOT_FOUND = grpc.StatusCode.NOT_FOUND
 OURS = task_pb2.ListTasksRequest(parent="tenants/ours").SerializeToString()
 
 PLAN_REQUEST = pull_pb2.PlanRequest(agent_version="0.1.0", python_version="3.11").SerializeToString()
-
-
-def key_of(cloud: Cloud) -> str:
-    return (cloud.home / "api.key").read_text().strip()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +57,7 @@ def test_strangers_are_refused_with_what_to_do(
 def test_a_key_with_another_secret_is_refused_without_telling_that_the_key_exists(
     stack: Stack, cloud: Cloud
 ) -> None:
-    key = key_of(cloud)
+    key = cloud.key
     other = key[:-64] + ("0" * 64)
     unknown = "isk_" + "a" * 16 + "_" + "0" * 64
     texts = {refusal(stack.gateway, LIST, OURS, bearer(made)).text for made in (other, unknown)}
@@ -151,7 +148,7 @@ def test_a_tenant_sees_nothing_of_another(
         GATEWAY + "KeyService/CreateKey": gateway_pb2.CreateKeyRequest(parent="tenants/ours", scopes=["*"]),
         TUNNEL + "ExportService/Export": tunnel_pb2.ExportRequest(parent="tenants/ours"),
     }
-    theirs_key = bearer(key_of(theirs))
+    theirs_key = bearer(theirs.key)
     found = {
         path: refusal(stack.gateway, path, request.SerializeToString(), theirs_key).code
         for path, request in paths.items()
@@ -195,7 +192,7 @@ def test_a_device_does_nothing_that_is_for_people(stack: Stack, handset: Handset
     ],
 )
 def test_a_key_that_may_do_all_is_no_device_and_no_service(stack: Stack, cloud: Cloud, path: str) -> None:
-    assert refusal(stack.gateway, path, b"", bearer(key_of(cloud))).code is FORBIDDEN
+    assert refusal(stack.gateway, path, b"", bearer(cloud.key)).code is FORBIDDEN
 
 
 def test_a_device_needs_its_own_credential_and_its_own_key(
@@ -221,10 +218,10 @@ def test_nobody_brings_an_identity_of_his_own(stack: Stack, cloud: Cloud) -> Non
     forged = (("x-isthmus-identity", "eyJhbGciOiJub25lIn0.e30."),)
     assert refusal(stack.gateway, LIST, OURS, forged).code is UNAUTHENTICATED
     # Beside a good key it changes nothing.
-    call(stack.gateway, LIST, OURS, (*bearer(key_of(cloud)), *forged))
+    call(stack.gateway, LIST, OURS, (*bearer(cloud.key), *forged))
     # The services behind the door believe no forged one, and no key.
     for service in ("deployer", "tunnel"):
-        for metadata in (forged, bearer(key_of(cloud)), ()):
+        for metadata in (forged, bearer(cloud.key), ()):
             assert refusal(stack.endpoints[service], LIST, OURS, metadata).code in (
                 UNAUTHENTICATED,
                 grpc.StatusCode.UNIMPLEMENTED,

@@ -17,16 +17,9 @@ from isthmus.client import connect
 from isthmus.deployer.v1 import pull_pb2, pull_pb2_grpc, task_pb2, task_pb2_grpc
 from isthmus.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 from libs.task.profile import profile_digest
+from tests.integration.system.agents import Agent, event
 from tests.integration.system.wire import OWN_CONNECTION, Handset, Relay, rss
-from tests.integration.system.world import (
-    PATIENCE_S,
-    Agent,
-    Cloud,
-    Published,
-    event,
-    publish,
-    until,
-)
+from tests.integration.system.world import PATIENCE_S, Cloud, Published, publish, until
 
 ECHO = """
 def run(context):

@@ -13,18 +13,8 @@ import pytest
 
 from deploy.local.stack import Stack
 from isthmus.deployer.v1 import release_pb2, release_pb2_grpc
-from tests.integration.system.world import (
-    Agent,
-    Cloud,
-    Feeder,
-    Published,
-    SlowLink,
-    patiently,
-    publish,
-    running_stack,
-    tenant,
-    until,
-)
+from tests.integration.system.agents import Agent, Feeder, SlowLink
+from tests.integration.system.world import Cloud, Published, patiently, publish, running_stack, tenant, until
 
 pytestmark = pytest.mark.timeout(300)
 
