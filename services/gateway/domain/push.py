@@ -87,8 +87,7 @@ class PushState:
         """
         if not self.ready:
             raise Unavailable(
-                "this gateway has just started and doesn't know yet which devices are revoked:"
-                " try again",
+                "this gateway has just started and doesn't know yet which devices are revoked: try again",
                 reason="PUSH_INDEX_NOT_READY",
                 retry_after_s=_SNAPSHOT_SOON_S,
             )
