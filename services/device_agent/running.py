@@ -5,7 +5,7 @@ import logging
 import sqlite3
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from libs.common.clock import Clock
 from libs.common.errors import Exhausted, Invalid, NotFound, Unavailable
@@ -34,6 +34,20 @@ _RETRY_S = 0.5
 # Waiting runs of a task that are kept in memory, fresh from their trigger.
 _FRESH = 16
 _NO_FEATURES: Mapping[str, object] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A run that was made, for whoever watches the runner."""
+
+    run: Run
+    finished: Finished
+    logs: tuple[str, ...] = ()
+    """What the scripts gave to `context.log`."""
+    output: str = ""
+    """The end of what they printed."""
+    wall_s: float = 0.0
+    """What the scripts took."""
 
 
 class RunQueue:
@@ -94,6 +108,7 @@ class Runner:
         results: rings when a result is there.
         frames: rung when there may be frames for the tunnel.
         reports: rung when there may be reports.
+        observe: told of each run once it is stored.
     """
 
     def __init__(
@@ -112,6 +127,7 @@ class Runner:
         self.results = Bell()
         self.frames = frames
         self.reports = reports
+        self.observe: Callable[[Made], None] = lambda made: None
         self._database = database
         self._tasks = tasks
         self._vm = vm
@@ -156,23 +172,24 @@ class Runner:
         try:
             outcome = await self._vm.execute(Execution(run.task, run.version, run.events, features))
         except Invalid as error:
-            finished = Finished("", (), "INPUT_TOO_LARGE", error.message)
+            made = Made(run, Finished("", (), "INPUT_TOO_LARGE", error.message))
         except NotFound:
             outcome = await self._tasks.load(manifest)
             if outcome.ok:
                 return False
-            finished = _finish(outcome, manifest)
+            made = _made(run, outcome, manifest)
         except (Exhausted, Unavailable) as error:
             self._problems.set("task VM", error.message, error.reason)
             return False
         else:
             if outcome.reason is Reason.UNLOADED:
                 return True
-            finished = _finish(outcome, manifest)
+            made = _made(run, outcome, manifest)
         self._problems.clear("task VM")
-        return await self._store(run, finished, manifest)
+        return await self._store(made, manifest)
 
-    async def _store(self, run: Run, finished: Finished, manifest: CheckedManifest) -> bool:
+    async def _store(self, made: Made, manifest: CheckedManifest) -> bool:
+        run, finished = made.run, made.finished
         moment = self._tasks.moment()
         offset_s = self._cloud_clock.offset_s
         try:
@@ -194,6 +211,7 @@ class Runner:
             return False
         if result is None:
             return True
+        self.observe(made)
         self.results.ring()
         if finished.outgoing:
             self._explain(run, finished.outgoing)
@@ -230,6 +248,10 @@ class Runner:
                 # The message names streams and fields, never values.
                 text = f"a frame was refused: {frame.message}"
                 self._problems.set(f"uploads of {run.task}@{run.version}", text, frame.refusal)
+
+
+def _made(run: Run, outcome: Outcome, manifest: CheckedManifest) -> Made:
+    return Made(run, _finish(outcome, manifest), outcome.logs, outcome.output, outcome.wall_s)
 
 
 def _finish(outcome: Outcome, manifest: CheckedManifest) -> Finished:

@@ -15,6 +15,7 @@ from libs.cli.groups.trust import AUTHOR_KEY
 from libs.cli.main import Group
 from libs.cli.output import human_bytes, human_time
 from libs.cli.session import Session, Settings, with_session
+from libs.cli.trial import try_task
 from libs.cli.values import version_name
 from libs.common.errors import NotFound, Precondition
 from libs.common.names import check_id
@@ -99,6 +100,26 @@ def _read(folder: Path) -> tuple[TaskSource, manifest_pb2.TaskManifest, CheckedM
     except OSError as error:
         raise NotFound(f"{error.filename}: {error.strerror}") from error
     return source, manifest, checked
+
+
+@task.command("try")
+@_FOLDER
+@click.option(
+    "--events",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="Recorded events, one JSON object a line; - is the standard input.",
+)
+@click.option("--limit", type=click.IntRange(1), default=None, help="Take only the first LIMIT events.")
+@click.pass_obj
+def try_(settings: Settings, folder: Path, events: str, limit: int | None) -> None:
+    """Run the task in FOLDER here over recorded events, as a device would: no cloud, no keys.
+
+    Shows each run's result or failure, the frames that it would send and those that would be refused, and a
+    summary. Exit 1 if a run failed.
+    """
+    _read(folder)
+    try_task(settings.output, folder, events, limit or 0)
 
 
 def _total_bytes(checked: CheckedManifest) -> int:
