@@ -93,7 +93,7 @@ def test_junk_raises_invalid_with_a_place_and_nothing_else(value):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('{"sequence": [{"event": "a"},]}', "line 1, column 30: expecting value"),
+        ('{"sequence": [{"event": "a"}, x]}', "line 1, column 31: expecting value"),
         (
             '{"seqence": []}',
             'line 1, column 2: $.seqence: unknown key "seqence"; allowed: "sequence", "within"; did',

@@ -59,10 +59,10 @@ def test_a_line_without_end_is_skipped_in_bounded_memory_and_the_next_is_read():
 
 
 def test_faults_name_line_column_and_cause():
-    chunks, _ = read(b'{"type": "a", }\n{"type": "a"}\n[]\n\xff\n{"type": "a", "time_s": 1, "tipe": 2}\n')
+    chunks, _ = read(b'{"type": "a" x}\n{"type": "a"}\n[]\n\xff\n{"type": "a", "time_s": 1, "tipe": 2}\n')
     faults = [fault for chunk in chunks for fault in chunk.faults]
     assert [fault.partition(":")[0] for fault in faults] == [
-        "line 1, column 15",
+        "line 1, column 14",
         "line 2, column 1",
         "line 3, column 1",
         "line 4",
