@@ -137,7 +137,9 @@ async def run(config: DeployerConfig) -> None:
     """
     clock, randomness = SystemClock(), SystemRandomness()
     if config.identity_trust_dir is None:
-        raise Invalid("--identity-trust-dir: is missing")
+        raise Invalid(
+            "--identity-trust-dir: is missing; name the folder of the services' public keys (NAME.pub)"
+        )
     identity_file = config.identity_key_file or config.data_dir / f"{NAME}.key"
     for folder in (config.data_dir, identity_file.parent, config.signing_key_file.parent):
         folder.mkdir(parents=True, exist_ok=True)

@@ -223,10 +223,11 @@ def new_release(request: release_pb2.CreateReleaseRequest) -> NewRelease:
 
 
 def gate(message: release_pb2.Gate) -> Gate:
-    """Read a gate; zero and absent take the defaults."""
+    """Read a gate; what is absent takes the defaults, and a zero where it would make no sense."""
+    confirmed, failed = message.HasField("confirmed_percent"), message.HasField("failed_percent")
     return Gate(
-        confirmed_percent=message.confirmed_percent or _DEFAULTS.confirmed_percent,
-        failed_percent=message.failed_percent or _DEFAULTS.failed_percent,
+        confirmed_percent=message.confirmed_percent if confirmed else _DEFAULTS.confirmed_percent,
+        failed_percent=message.failed_percent if failed else _DEFAULTS.failed_percent,
         min_report_count=message.min_report_count or _DEFAULTS.min_report_count,
         soak_time=span(message.soak_time, "gate.soak_time", _DEFAULTS.soak_time),
         step_timeout=span(message.step_timeout, "gate.step_timeout", _DEFAULTS.step_timeout),

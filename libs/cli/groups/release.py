@@ -141,7 +141,7 @@ def create(
     if where and attributes:
         raise click.UsageError("give --where or --attribute, not both")
     gate = release_pb2.Gate(
-        confirmed_percent=confirmed or 0.0, failed_percent=failed or 0.0, min_report_count=min_reports or 0
+        confirmed_percent=confirmed, failed_percent=failed, min_report_count=min_reports or 0
     )
     if soak is not None:
         gate.soak_time.FromMicroseconds(round(soak * 1e6))

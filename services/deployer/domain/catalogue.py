@@ -146,7 +146,7 @@ class Catalogue:
             elif record.blob.size_bytes != blob.size_bytes:
                 raise Invalid(
                     f"manifest: says {blob.digest} has {blob.size_bytes} bytes; "
-                    f"it has {record.blob.size_bytes}",
+                    f"it has {record.blob.size_bytes}; sign a manifest with the right size",
                     reason="SIZE_MISMATCH",
                 )
         if missing:

@@ -105,7 +105,8 @@ class Pull:
         parse_agent_version(wish.agent_version, "agent_version")
         if not _PYTHON.fullmatch(wish.python_version):
             raise Invalid(
-                f"python_version: {shown(wish.python_version)} is not MAJOR.MINOR", reason="BAD_VERSION"
+                f"python_version: {shown(wish.python_version)} is not MAJOR.MINOR, such as 3.11",
+                reason="BAD_VERSION",
             )
         now = self._clock.now()
 

@@ -159,6 +159,17 @@ async def test_defaults_are_shown_as_they_were_taken(published: Client) -> None:
     assert (release.gate.min_report_count, release.gate.step_timeout.seconds) == (1, 86400)
 
 
+async def test_a_gate_that_allows_no_failure_takes_none(published: Client) -> None:
+    devices = await published.enrol_many(5)
+    release = await published.release(failed_percent=0, confirmed_percent=0, min_report_count=5, soak_s=3600)
+    assert (release.gate.failed_percent, release.gate.confirmed_percent) == (0, 0)
+    for device in devices[:4]:
+        await device.follow()
+    await devices[4].follow(failing=["genres@1.0.0"])
+    back = await published.release_when(release.name, lambda r: r.state == State.STATE_ROLLED_BACK)
+    assert "1 of 5 devices that confirmed or failed has failed (20 %), more than the 0 %" in back.state_reason
+
+
 async def test_a_release_to_nobody_waits_and_says_so(published: Client) -> None:
     empty = await published.release(release_id="empty")
     assert empty.state == State.STATE_RUNNING
