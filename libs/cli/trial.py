@@ -23,8 +23,6 @@ def try_task(output: Output, folder: Path, events: str, limit: int) -> None:
         Precondition: RUNS_FAILED when a run failed.
         Error: why the task couldn't be tried.
     """
-    if not output.as_json:
-        output.say(_COLUMNS.format("RUN", "USER", "TOOK", "RESULT"))
     summary: Mapping[str, Any] | None = None
     for line in _lines(folder, events, limit):
         if line["kind"] == "error":
@@ -32,6 +30,8 @@ def try_task(output: Output, folder: Path, events: str, limit: int) -> None:
         if output.as_json:
             output.line(line)
         elif line["kind"] == "run":
+            if line["number"] == 1:
+                output.say(_COLUMNS.format("RUN", "USER", "TOOK", "RESULT"))
             _show_run(output, line)
         else:
             _show_summary(output, line)

@@ -41,6 +41,7 @@ _CHUNK_BYTES = 1024 * 1024
 # A recording is tried whole: nothing of it is thrown away to save a device's disk.
 _ALL_EVENTS, _ALL_BYTES = 1_000_000_000, 1 << 50
 _POLL_S = 0.2
+_INTERRUPTED = 130
 _LONGEST_TEMP = 60
 
 # What an error is said to be: a caller knows these.
@@ -285,4 +286,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             kind = next(base.__name__ for base in _KINDS if isinstance(error, base))
             _say({"kind": "error", "class": kind, "reason": error.reason, "message": error.message})
             return EXIT_CONFIG
+        except KeyboardInterrupt:
+            return _INTERRUPTED
     return 0
