@@ -4,16 +4,13 @@ import asyncio
 import logging
 import os
 import ssl
-import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from libs.common.clock import Clock, SystemClock
-from libs.common.config import ConfigError, HelpRequested, load, redacted
-from libs.common.errors import Error
 from libs.common.identity import GATEWAY, IdentityIssuer, load_or_create_key, load_trust_dir
-from libs.common.logs import setup_logging
+from libs.common.process import run_service
 from libs.common.rand import Randomness, SystemRandomness
 from libs.common.server import Server, create_server, serve
 from libs.common.telemetry import Telemetry, new_registry, setup_tracing, start_metrics_server
@@ -196,20 +193,4 @@ async def run(config: GatewayConfig) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run the gateway with these flags; return the process's exit status."""
-    try:
-        config = load(GatewayConfig, GATEWAY, argv, os.environ)
-    except HelpRequested as text:
-        print(text)  # noqa: T201
-        return 0
-    except ConfigError as faults:
-        print(faults, file=sys.stderr)  # noqa: T201
-        return 2
-    setup_logging(GATEWAY, config.log_level)
-    _log.info("starting", extra={"config": redacted(config)})
-    try:
-        with suppress(KeyboardInterrupt):
-            asyncio.run(run(config))
-    except Error as error:
-        _log.error("can't start: %s", error.message, extra={"reason": error.reason})
-        return 1
-    return 0
+    return run_service(GATEWAY, GatewayConfig, run, argv, os.environ)

@@ -88,7 +88,8 @@ class Pull:
         self._meter = meter
         self._clock = clock
         self._set_ttl = set_ttl
-        self._manifest = functools.lru_cache(maxsize=512)(notary.read_manifest)
+        # Keyed by the manifests themselves, of up to 1 MiB each: the few that devices are moving to.
+        self._manifest = functools.lru_cache(maxsize=32)(notary.read_manifest)
 
     async def plan(self, name: DeviceName, wish: Wish) -> Plan:
         """Return the signed set of what the device should run, and what it needs for it.
