@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -80,15 +81,18 @@ class Agent:
         return device_agent_pb2_grpc.AgentServiceStub(self._channel)
 
     def status(self) -> device_agent_pb2.GetStatusResponse:
-        """Return its status; waits for an agent that is starting."""
-        try:
-            return self.stub.GetStatus(
-                device_agent_pb2.GetStatusRequest(), timeout=PATIENCE_S, wait_for_ready=True
-            )
-        except grpc.RpcError as error:
-            if code_of(error) is grpc.StatusCode.UNAVAILABLE and self.exit_status() is None:
-                return self.status()  # it was killed, and started again, while it answered
-            raise AssertionError(f"{self.device_id} doesn't answer: {error}\n{self.log}") from error
+        """Return its status; waits for an agent that is starting, and fails at once when it has ended."""
+        request, deadline = device_agent_pb2.GetStatusRequest(), time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.stub.GetStatus(request, timeout=5, wait_for_ready=True)
+            except grpc.RpcError as error:
+                passing = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+                ended = self.exit_status()
+                if code_of(error) not in passing or ended is not None or time.monotonic() > deadline:
+                    raise AssertionError(
+                        f"{self.device_id} doesn't answer (exit status {ended}): {error}\n{self.log}"
+                    ) from error
 
     def states(self) -> dict[str, str]:
         """Return the state of each `task@version` on the device."""
