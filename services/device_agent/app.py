@@ -38,6 +38,7 @@ from services.device_agent.running import Runner
 from services.device_agent.service import AgentService
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.status import Status, read_stored
+from services.device_agent.store.bad_rows import COUNTER as BAD_ROW_COUNTER
 from services.device_agent.store.database import Database
 from services.device_agent.store.runs import Bounds
 from services.device_agent.tasks import Tasks
@@ -81,6 +82,7 @@ class Agent:
         self._clock = clock
         self._telemetry = telemetry if telemetry is not None else Telemetry("device_agent")
         self._lock: int | None = None
+        self._bad_rows = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
         self._metrics: MetricsServer | None = None
@@ -161,6 +163,8 @@ class Agent:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _lock(state)
         await self.database.open()
+        _, counters = await self.database.run(read_stored, durable=False)
+        self._bad_rows = counters.get(BAD_ROW_COUNTER, 0)
         if self.config.gateway_target:
             await self._connect()
         # Before the workers: they are let read the folder of versions, which must be there for that.
@@ -203,6 +207,7 @@ class Agent:
             self._randomness,
             self.problems,
             interval_s=config.pull_interval_s,
+            hint_jitter_s=config.hint_jitter_s,
             backoff=self._backoff,
             telemetry=self._telemetry,
         )
@@ -300,6 +305,11 @@ class Agent:
     async def status(self) -> Status:
         """Return what runs and how it does."""
         versions, counters = await self.database.run(read_stored, durable=False)
+        problems = self.problems.texts()
+        if dropped := counters.get(BAD_ROW_COUNTER, 0) - self._bad_rows:
+            problems.append(
+                f"store: {dropped} rows couldn't be used and were dropped since the start; see the log"
+            )
         credential = self._cloud.credential if self._cloud is not None else None
         return Status(
             device=credential.device if credential is not None else "",
@@ -309,7 +319,7 @@ class Agent:
             tunnel_connected=self.tunneller is not None and self.tunneller.connected,
             push_connected=self.watcher is not None and self.watcher.connected,
             root_version=self.puller.root_version if self.puller is not None else 0,
-            problems=self.problems.texts(),
+            problems=problems,
         )
 
     def figures(self) -> Figures:
@@ -323,6 +333,7 @@ class Agent:
             vm=self.vm.stats(),
             triggers=self.tasks.index.stats(),
             bad_lines=self.reader.bad_lines if self.reader is not None else 0,
+            left_out_streams=self.tunneller.left_out if self.tunneller is not None else 0,
         )
 
     # ---- ending ----

@@ -55,7 +55,10 @@ class AgentConfig:
             "min": 0.0,
         },
     )
-    metrics_host: str = field(default="127.0.0.1", metadata={"help": "address of /metrics"})
+    metrics_host: str = field(
+        default="127.0.0.1",
+        metadata={"help": "address of /metrics, on the loopback: it asks nobody who they are"},
+    )
     metrics_port: int = field(
         default=-1,
         metadata={"help": "HTTP port of /metrics; 0 takes a free one, -1 none", "min": -1, "max": 65535},
@@ -82,6 +85,13 @@ class AgentConfig:
     retry_max_s: float = field(
         default=300.0,
         metadata={"help": "longest wait between retries; spreads a fleet after an outage", "min": 0.001},
+    )
+    hint_jitter_s: float = field(
+        default=0.25,
+        metadata={
+            "help": "longest wait before a hinted pull, drawn: a fleet told at once doesn't ask at once",
+            "min": 0.0,
+        },
     )
     fenced_wait_s: float = field(
         default=300.0,
@@ -145,6 +155,11 @@ class AgentConfig:
             yield f"--plaintext: the gateway at {self.gateway_target!r} is off the loopback; use TLS"
         if self.plaintext and self.gateway_ca_file is not None:
             yield "--gateway-ca-file: of no use with --plaintext"
+        if self.metrics_port >= 0 and not is_loopback(self.metrics_host):
+            yield (
+                f"--metrics-host: {self.metrics_host!r} is off the loopback, where /metrics would be open to "
+                "anybody; scrape it from this machine"
+            )
         if len(str(self.socket).encode()) > 100:
             yield f"--socket-path: {self.socket} is too long for a Unix socket; 100 bytes at most"
         if self.retry_max_s < self.retry_initial_s:

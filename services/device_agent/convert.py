@@ -7,6 +7,7 @@ from libs.common.errors import Invalid
 from libs.task import jsontext
 from libs.task.event import Event
 from services.device_agent.domain.rollout import State, Version
+from services.device_agent.domain.times import bounded_time
 from services.device_agent.ingest import MAX_BATCH, check_app_event
 from services.device_agent.status import Status
 from services.device_agent.store.runs import Result
@@ -51,7 +52,7 @@ def to_result(result: Result) -> pb.WatchResultsResponse:
         result_json=result.result,
         failure_reason=result.failure_reason,
         failure_message=result.failure_message,
-        event_time=_timestamp(result.event_time_s),
+        event_time=to_timestamp(result.event_time_s),
         latency_ms=result.latency_ms,
     )
 
@@ -81,7 +82,8 @@ def _task(version: Version) -> pb.TaskStatus:
     )
 
 
-def _timestamp(time_s: float) -> Timestamp:
+def to_timestamp(time_s: float) -> Timestamp:
+    """Return a moment (Unix seconds) in microseconds, or the nearest that a Timestamp can say."""
     moment = Timestamp()
-    moment.FromNanoseconds(round(time_s * 1e6) * 1000)
+    moment.FromNanoseconds(round(bounded_time(time_s) * 1e6) * 1000)
     return moment

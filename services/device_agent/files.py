@@ -10,7 +10,6 @@ A version's folder appears by one rename, after all its files are on the disk.
 """
 
 import asyncio
-import hashlib
 import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -21,8 +20,9 @@ from typing import BinaryIO, Protocol
 from libs.common.errors import Exhausted, Unavailable
 from libs.common.fsio import disk_errors, fsync_dir
 from libs.task.manifest import Blob, CheckedManifest
-from libs.trust.digests import parse_digest, sha256_of
+from libs.trust.digests import DigestingWriter, check_content, parse_digest, sha256_of
 from libs.trust.errors import Untrusted
+from services.device_agent.domain.failures import ScriptNames, script_names
 
 _COPY = 1024 * 1024
 # A download whose content is wrong is started over this many times before the version is given up.
@@ -116,7 +116,7 @@ class VersionFiles:
                     raise
 
     async def _fetch_once(self, cloud: ReadsBlobs, blob: Blob, done: Path, part: Path) -> None:
-        hasher, offset = await asyncio.to_thread(_resume, part, blob.size_bytes)
+        offset = await asyncio.to_thread(_resume, part, blob.size_bytes)
         with disk_errors(part):
             file = await asyncio.to_thread(self._open, part, "ab")
             try:
@@ -126,7 +126,6 @@ class VersionFiles:
                             if offset + len(chunk) > blob.size_bytes:
                                 text = f"{blob.digest}: longer than the {blob.size_bytes} bytes expected"
                                 raise Untrusted(text, reason="DIGEST_MISMATCH")
-                            hasher.update(chunk)
                             await asyncio.to_thread(_write, file, chunk)
                             offset += len(chunk)
                 await asyncio.to_thread(os.fsync, file.fileno())
@@ -134,9 +133,8 @@ class VersionFiles:
                 await asyncio.to_thread(file.close)
         if offset < blob.size_bytes:
             raise Unavailable(f"{blob.digest}: ended after {offset} of {blob.size_bytes} bytes")
-        found = f"sha256:{hasher.hexdigest()}"
-        if found != blob.digest:
-            raise Untrusted(f"{blob.digest}: the content's digest is {found}", reason="DIGEST_MISMATCH")
+        # What counts is what is on the disk, the part of an earlier download included.
+        await asyncio.to_thread(check_content, part, blob.digest, blob.digest)
         await asyncio.to_thread(part.rename, done)
         await asyncio.to_thread(fsync_dir, self._blobs)
 
@@ -173,16 +171,17 @@ class VersionFiles:
     def _place(self, blob: Blob, target: Path) -> None:
         done, _ = self._paths(blob.digest)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        hasher = hashlib.sha256()
         with disk_errors(target), done.open("rb") as source, self._open(target, "xb") as copy:
+            writer = DigestingWriter(copy)
             while chunk := source.read(_COPY):
-                hasher.update(chunk)
-                _write(copy, chunk)
+                writer.write(chunk)
             os.fchmod(copy.fileno(), 0o400)
             os.fsync(copy.fileno())
-        if f"sha256:{hasher.hexdigest()}" != blob.digest:
+        try:
+            writer.check(blob.digest, blob.size_bytes, f"{blob.digest} on the disk")
+        except Untrusted:
             done.unlink()
-            raise Untrusted(f"{blob.digest}: changed on the disk", reason="DIGEST_MISMATCH")
+            raise
 
     def verify(self, manifest: CheckedManifest) -> None:
         """Raise Untrusted, reason DIGEST_MISMATCH, unless every file of a version is there and intact."""
@@ -196,6 +195,18 @@ class VersionFiles:
             if found != blob.digest:
                 text = f"{manifest.key}: {path} is not what the manifest says (digest {found})"
                 raise Untrusted(text, reason="DIGEST_MISMATCH")
+
+    def script_names(self, manifest: CheckedManifest) -> ScriptNames:
+        """Return the words of a version's scripts; none of scripts that can't be read."""
+        folder = self.folder(manifest.task, manifest.version)
+        try:
+            sources = {
+                phase.path: ((folder / phase.path).read_bytes(), phase.entry_point)
+                for phase in manifest.phases
+            }
+        except OSError:
+            return ScriptNames({})
+        return script_names(sources)
 
     # ---- clearing away ----
 
@@ -243,20 +254,13 @@ def _paths_of(manifest: CheckedManifest) -> dict[str, Blob]:
     return files | {resource.path: resource.blob for resource in manifest.resources}
 
 
-def _resume(part: Path, size_bytes: int) -> tuple["hashlib._Hash", int]:
-    hasher = hashlib.sha256()
-    offset = 0
-    try:
-        with part.open("rb") as file:
-            while chunk := file.read(_COPY):
-                hasher.update(chunk)
-                offset += len(chunk)
-    except FileNotFoundError:
-        return hasher, 0
-    if offset > size_bytes:
-        part.unlink()
-        return hashlib.sha256(), 0
-    return hasher, offset
+def _resume(part: Path, size_bytes: int) -> int:
+    """Return how many bytes an earlier download has left; one that is too long is no use and goes."""
+    offset = _size(part)
+    if offset <= size_bytes:
+        return offset
+    part.unlink()
+    return 0
 
 
 def _write(file: BinaryIO, data: bytes) -> None:

@@ -131,7 +131,8 @@ class Housekeeper:
             self._problems.clear("events")
 
     async def bound_streams(self) -> None:
-        """Start streams anew that have collected too many tombstones."""
+        """Forget streams that are done with; start anew those that have collected too many tombstones."""
+        await self._tasks.drop_streams()
         epochs = [self._random.bytes(16) for _ in range(_RESTARTS)]
         restarted = await self._database.run(
             lambda connection: frame_store.restart_streams(connection, self._max_tombstones, epochs)

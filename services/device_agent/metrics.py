@@ -21,7 +21,11 @@ _COUNTERS = {
     "frame_bytes": ("frame_bytes", "Payload bytes of those frames."),
     "acked_frame_count": ("acked_frames", "Frames that the cloud has acknowledged."),
     "refused_frame_count": ("refused_frames", "Frames that the manifest doesn't allow."),
-    "dropped_frame_count": ("dropped_frames", "Frames that made room for newer ones."),
+    "dropped_frame_count": (
+        "dropped_frames",
+        "Frames that became tombstones: for newer ones, or unreadable.",
+    ),
+    "bad_row_count": ("bad_rows", "Rows of the store that couldn't be used and were dropped."),
 }
 
 
@@ -34,6 +38,8 @@ class Figures:
     triggers: TriggerStats
     bad_lines: int
     """Lines of the events file that were no events."""
+    left_out_streams: int
+    """Streams with frames that have no place on the tunnel's connection."""
 
 
 class Watched(Protocol):
@@ -84,6 +90,11 @@ class AgentCollector(Collector):
         yield _gauge("waiting_frames", "Frames that wait for the cloud.", counters.get("live_frames", 0))
         yield _gauge("waiting_frame_bytes", "Payload bytes of them.", counters.get("live_bytes", 0))
         yield _gauge("problems", "What is wrong right now.", len(status.problems))
+        yield _gauge(
+            "left_out_streams",
+            "Streams with frames that wait for a place on the tunnel's connection.",
+            figures.left_out_streams,
+        )
         yield _gauge("tunnel_connected", "The tunnel is connected.", status.tunnel_connected)
         yield _gauge("push_connected", "The push watch is held.", status.push_connected)
         versions = GaugeMetricFamily(

@@ -72,6 +72,7 @@ class Puller:
         problems: Problems,
         *,
         interval_s: float,
+        hint_jitter_s: float,
         backoff: Backoff,
         telemetry: Telemetry,
     ) -> None:
@@ -86,6 +87,7 @@ class Puller:
         self._random = randomness
         self._problems = problems
         self._interval_s = interval_s
+        self._hint_jitter_s = hint_jitter_s
         self._backoff = backoff
         self._telemetry = telemetry
         self._session: bytes | None = None
@@ -125,7 +127,9 @@ class Puller:
                 continue
             attempt = 0
             wait_s = self._interval_s * self._random.uniform(0.9, 1.1)
-            await self.hint.wait_or_sleep(seen, self._clock, wait_s)
+            if await self.hint.wait_or_sleep(seen, self._clock, wait_s) != seen:
+                # A release tells the devices that watch at one moment; they need not all come at that moment.
+                await self._clock.sleep(self._random.uniform(0.0, self._hint_jitter_s))
 
     async def pull(self) -> bool:
         """Do one pull; return whether it changed what runs.
@@ -245,8 +249,11 @@ class Puller:
             await self._fail(entry, error.reason, error.message)
             return None
         if not outcome.ok:
+            reason = outcome.reason or "LOAD_ERROR"
+            _log.error("%s doesn't load", entry.key, extra={"reason": reason, "detail": outcome.message})
+            report = await self._tasks.reportable(manifest, reason, outcome.message)
             await self._tasks.discard(manifest)
-            await self._fail(entry, outcome.reason or "LOAD_ERROR", outcome.message)
+            await self._fail(entry, reason, report)
             return None
         return Installed(entry, manifest)
 

@@ -20,6 +20,7 @@ from services.device_agent.ingest import Ingest, check_app_event
 from services.device_agent.running import RunQueue
 from services.device_agent.signals import Problems
 from services.device_agent.store import events as event_store
+from services.device_agent.store.bad_rows import BAD_ROW
 from services.device_agent.store.database import Database
 from services.device_agent.store.events import FilePosition
 from services.device_agent.tasks import Tasks
@@ -100,6 +101,8 @@ class Lines:
     def _parse(line: bytes, number: int, events: list[Event], faults: list[str]) -> None:
         try:
             events.append(check_app_event(event_from_json(line), f"line {number}"))
+        except BAD_ROW as error:
+            faults.append(f"line {number}: can't be read ({type(error).__name__})")
         except Invalid as error:
             # A line is one line: of the place within it only the column says something.
             message = error.message.removeprefix(f"line {number}: ")
@@ -219,6 +222,15 @@ class FileReader:
             try:
                 await self._ingest.add(events, None if position is None else (self._name, position))
                 return
+            except BAD_ROW as error:
+                if len(events) > 1:  # the others must not suffer for one of them
+                    for event in events[:-1]:
+                        await self._add([event], None)
+                    events = events[-1:]
+                    continue
+                line = position.line if position is not None else "?"
+                self._tell([f"line {line} or just before: can't be stored ({type(error).__name__})"])
+                events = []
             except Exhausted as error:
                 self._problems.set(_FILE, error.message, error.reason)
                 await self._clock.sleep(error.retry_after_s or _RETRY_S)

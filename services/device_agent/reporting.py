@@ -1,16 +1,17 @@
 """Stage reports: queued durably where they arise, handed over in batches until the cloud has them."""
 
 import logging
-
-from google.protobuf.timestamp_pb2 import Timestamp
+from functools import partial
 
 from isthmus.deployer.v1 import pull_pb2
 from libs.common.clock import Clock
 from libs.common.errors import Error, Invalid
 from services.device_agent.backoff import Backoff
 from services.device_agent.cloud import Cloud
+from services.device_agent.convert import to_timestamp
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.store import versions as version_store
+from services.device_agent.store.bad_rows import BAD_ROW
 from services.device_agent.store.database import Database
 from services.device_agent.store.versions import Report
 from services.device_agent.tasks import Tasks
@@ -70,8 +71,11 @@ class Reporter:
         Raises:
             Error: what the call failed with; the reports stay queued.
         """
-        reports = await self._database.run(lambda connection: version_store.read_reports(connection, _BATCH))
+        read = await self._database.run(lambda connection: version_store.read_reports(connection, _BATCH))
         profile = self._tasks.profile
+        reports = [report for report in read if await self._sendable(report)]
+        if read and not reports:
+            return True
         # The first profile goes with the first plan.
         if not reports and self._told in (None, profile):
             self._told = profile
@@ -84,6 +88,17 @@ class Reporter:
             await self._send_each(reports, profile)
         self._told = profile
         await self._delete(reports)
+        return True
+
+    async def _sendable(self, report: Report) -> bool:
+        """Tell whether a report makes a message; one that doesn't is dropped, the others must not wait."""
+        try:
+            _to_proto(report)
+        except BAD_ROW as error:
+            await self._database.run(
+                partial(version_store.drop_report, report_id=report.report_id, error=error)
+            )
+            return False
         return True
 
     async def _send_each(self, reports: list[Report], profile: list[str]) -> None:
@@ -111,15 +126,13 @@ class Reporter:
 
 
 def _to_proto(report: Report) -> pull_pb2.StageReport:
-    moment = Timestamp()
-    moment.FromNanoseconds(int(report.event_time_s * 1e9))
     return pull_pb2.StageReport(
         report_id=report.report_id,
         task=report.task,
         version=report.version,
         release=report.release,
         stage=pull_pb2.StageReport.Stage.Value(f"STAGE_{report.stage}"),
-        event_time=moment,
+        event_time=to_timestamp(report.event_time_s),
         failure_reason=report.failure_reason,
         failure_message=report.failure_message,
     )

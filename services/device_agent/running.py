@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import sqlite3
-from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from libs.common.clock import Clock
 from libs.common.errors import Exhausted, Invalid, NotFound, Unavailable
@@ -19,10 +19,12 @@ from services.device_agent.identity import CloudClock
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.store import events as event_store
 from services.device_agent.store import runs as run_store
+from services.device_agent.store.bad_rows import BAD_ROW
 from services.device_agent.store.database import Database
 from services.device_agent.store.runs import Bounds, Finished, QueuedRun, Run
 from services.device_agent.tasks import Tasks
 from services.device_agent.vm import Execution, Outcome, Reason, TaskVm
+from services.device_agent.vm.queue import FairQueue
 
 _log = logging.getLogger("isthmus.agent")
 
@@ -55,7 +57,7 @@ class RunQueue:
 
     def __init__(self) -> None:
         self.bell = Bell()
-        self._tasks: OrderedDict[str, deque[QueuedRun]] = OrderedDict()
+        self._waiting: FairQueue[QueuedRun] = FairQueue()
         self._in_flight: dict[int, QueuedRun] = {}
         self._dropped: set[int] = set()
 
@@ -63,21 +65,15 @@ class RunQueue:
         """Append runs; `dropped` ones aren't waiting any more."""
         self._dropped.update(dropped)
         for run in runs:
-            waiting = self._tasks.setdefault(run.task, deque())
             # What waits for long is read again when its turn comes, to keep the memory small.
-            waiting.append(run if len(waiting) < _FRESH else replace(run, run=None))
+            fresh = self._waiting.waiting(run.key) < _FRESH
+            self._waiting.put(run if fresh else replace(run, run=None))
         if runs:
             self.bell.ring()
 
     def take(self) -> QueuedRun | None:
         """Return the next run, which is in flight from now on; None when none waits."""
-        while self._tasks:
-            task, waiting = next(iter(self._tasks.items()))
-            run = waiting.popleft()
-            if waiting:
-                self._tasks.move_to_end(task)
-            else:
-                del self._tasks[task]
+        while (run := self._waiting.take()) is not None:
             if run.run_id in self._dropped:
                 self._dropped.discard(run.run_id)
                 continue
@@ -97,7 +93,7 @@ class RunQueue:
     def waiting(self, task: str) -> int:
         """Return how many runs of a task wait or run: an upper bound."""
         running = sum(run.task == task for run in self._in_flight.values())
-        return len(self._tasks.get(task, ())) + running
+        return self._waiting.waiting(task) + running
 
 
 class Runner:
@@ -151,6 +147,8 @@ class Runner:
             try:
                 while not await self._make(queued):
                     await self._clock.sleep(_RETRY_S)
+            except BAD_ROW as error:
+                await self._database.run(partial(run_store.drop_run, run_id=queued.run_id, error=error))
             finally:
                 self.queue.done(queued)
 
@@ -168,7 +166,10 @@ class Runner:
             if loaded is None:
                 return True
             run, windows = loaded
-            features = await _evaluate(windows, run.event_time_s)
+            try:
+                features = await _evaluate(windows, run.event_time_s)
+            except BAD_ROW as error:
+                return await self._store(Made(run, _unexpected("features", error)), manifest)
         try:
             outcome = await self._vm.execute(Execution(run.task, run.version, run.events, features))
         except Invalid as error:
@@ -189,7 +190,17 @@ class Runner:
         return await self._store(made, manifest)
 
     async def _store(self, made: Made, manifest: CheckedManifest) -> bool:
+        """Store how a run ended; return False when it has to be made again later."""
+        try:
+            return await self._keep(made, manifest)
+        except BAD_ROW as error:
+            return await self._keep(replace(made, finished=_unexpected("result", error)), manifest)
+
+    async def _keep(self, made: Made, manifest: CheckedManifest) -> bool:
         run, finished = made.run, made.finished
+        if finished.failure_reason:
+            report = await self._tasks.reportable(manifest, finished.failure_reason, finished.failure_message)
+            finished = replace(finished, failure_report=report)
         moment = self._tasks.moment()
         offset_s = self._cloud_clock.offset_s
         try:
@@ -259,6 +270,12 @@ def _finish(outcome: Outcome, manifest: CheckedManifest) -> Finished:
         return Finished("", (), str(outcome.reason or Reason.CRASH), outcome.message)
     sends = tuple(check_send(manifest.uploads, sent.stream, sent.fields) for sent in outcome.sends)
     return Finished(canonical(dict(outcome.value)), sends)
+
+
+def _unexpected(what: str, error: Exception) -> Finished:
+    """Return how a run ended whose own parts can't be handled: its version answers for it."""
+    _log.error("the %s of a run can't be handled", what, exc_info=error)
+    return Finished("", (), "INTERNAL", f"its {what} can't be handled: {type(error).__name__}: {error}")
 
 
 def _loader(

@@ -6,6 +6,7 @@ order that the store knows: after a restart each trigger is inserted at that pla
 """
 
 import asyncio
+import itertools
 import logging
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from isthmus.deployer.v1 import manifest_pb2
 from isthmus.trust.v1 import trust_pb2
+from libs.common.backoff import backoff
 from libs.common.clock import Clock
 from libs.common.errors import Error, Exhausted, Unavailable
 from libs.common.rand import Randomness
@@ -22,19 +24,25 @@ from libs.task.manifest import CheckedManifest, check_manifest
 from libs.task.profile import profile_digest
 from libs.trust.digests import sha256_of
 from libs.trust.errors import Untrusted
+from services.device_agent.domain.failures import ScriptNames, reportable
 from services.device_agent.domain.rollout import Entry, Verdict, Version, judge
-from services.device_agent.domain.triggers import TriggerIndex
+from services.device_agent.domain.triggers import Match, TriggerIndex
 from services.device_agent.files import VersionFiles
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.store import events as event_store
+from services.device_agent.store import frames as frame_store
 from services.device_agent.store import versions as version_store
+from services.device_agent.store.bad_rows import BAD_ROW
 from services.device_agent.store.database import Database
+from services.device_agent.store.events import StoredEvent
 from services.device_agent.store.versions import Moment
 from services.device_agent.vm import LoadedTask, Outcome, Phase, RunLimits, Script, TaskVm
 
 _log = logging.getLogger("isthmus.agent")
 
 _REPLAY_BATCH = 1000
+_LOAD_RETRY_S = 0.1
+_LOAD_RETRY_MAX_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,7 @@ class Tasks:
         self._random = randomness
         self._problems = problems
         self._inserted: set[str] = set()
+        self._names: dict[str, ScriptNames] = {}
         self._replayed = False
 
     def moment(self) -> Moment:
@@ -145,8 +154,12 @@ class Tasks:
             if outcome.ok:
                 continue
             # Its Python has changed under it, for example.
+            _log.error("%s doesn't load", version.key, extra={"detail": outcome.message})
             if version.state.runs:
-                await self._roll_back(version, outcome.reason or "LOAD_ERROR", outcome.message)
+                manifest = self.installed[version.key].manifest
+                reason = outcome.reason or "LOAD_ERROR"
+                report = await self.reportable(manifest, reason, outcome.message)
+                await self._roll_back(version, reason, report)
             else:
                 await self._database.run(_forgetter([version]))
             await self._refresh()
@@ -172,13 +185,25 @@ class Tasks:
             for stored in batch:
                 while waiting and waiting[0].activated_seq < stored.seq:
                     self._insert(waiting.pop(0))
-                self.index.advance(stored.event)
+                self.advance(stored)
             after = batch[-1].seq
         for version in waiting:
             self._insert(version)
         self._replayed = True
 
-    async def _read_events(self, after: int, up_to: int) -> list[event_store.StoredEvent]:
+    def advance(self, stored: StoredEvent) -> Sequence[Match]:
+        """Feed an event to the trie and return what it completes; call under the lock.
+
+        An event that the trie can't take completes nothing.
+        """
+        try:
+            return list(self.index.advance(stored.event))
+        except BAD_ROW:
+            _log.exception("event %d can't be matched and is passed over", stored.seq)
+            self._problems.set("triggers", f"event {stored.seq} can't be matched; see the log", "BAD_EVENT")
+            return []
+
+    async def _read_events(self, after: int, up_to: int) -> list[StoredEvent]:
         return await self._database.run(
             lambda connection: event_store.read_events(connection, after, _REPLAY_BATCH, up_to)
         )
@@ -196,16 +221,24 @@ class Tasks:
             OSError: when its files can't be read.
         """
         task = await asyncio.to_thread(self._loaded_task, manifest)
-        delay_s = 0.1
-        while True:
+        for attempt in itertools.count():
             try:
-                return await self._vm.load(task)
+                outcome = await self._vm.load(task)
             except (Exhausted, Unavailable) as error:
                 self._problems.set("task VM", error.message, error.reason)
-                await self._clock.sleep(delay_s)
-                delay_s = min(5.0, 2 * delay_s)
+                await self._clock.sleep(
+                    backoff(attempt, randomness=self._random, base_s=_LOAD_RETRY_S, cap_s=_LOAD_RETRY_MAX_S)
+                )
             else:
                 self._problems.clear("task VM")
+                return outcome
+        raise AssertionError("it is tried until it returns")
+
+    async def reportable(self, manifest: CheckedManifest, reason: str, message: str) -> str:
+        """Return what the cloud may be told of a failure of a version whose files are in place."""
+        if manifest.key not in self._names:
+            self._names[manifest.key] = await asyncio.to_thread(self.files.script_names, manifest)
+        return reportable(reason, message, self._names[manifest.key])
 
     def _loaded_task(self, manifest: CheckedManifest) -> LoadedTask:
         folder = self.files.folder(manifest.task, manifest.version)
@@ -232,6 +265,7 @@ class Tasks:
     async def discard(self, manifest: CheckedManifest) -> None:
         """Unload a version that was loaded and won't run."""
         if manifest.key not in self.installed:
+            self._names.pop(manifest.key, None)
             await self._vm.unload(manifest.task, manifest.version)
 
     async def activate(
@@ -263,6 +297,16 @@ class Tasks:
             await self._refresh()
         for installed in ready:
             _log.info("%s runs now", installed.key, extra={"release": installed.entry.release})
+
+    async def drop_streams(self) -> int:
+        """Forget the streams that nothing here uses any more and that are empty; return how many went."""
+        async with self.lock:
+            used = {
+                f"{installed.manifest.task}/{stream}"
+                for installed in self.installed.values()
+                for stream in installed.manifest.uploads
+            }
+            return await self._database.run(lambda connection: frame_store.drop_streams(connection, used))
 
     async def give_up(self, task: str, version: str) -> None:
         """Give up a version for its failed runs, if it still runs; the one before it runs again.
@@ -312,6 +356,7 @@ class Tasks:
         with_files = {version.key for version in self.versions if version.state.has_files}
         for key in self.installed.keys() - with_files:
             manifest = self.installed.pop(key).manifest
+            self._names.pop(key, None)
             await self._vm.unload(manifest.task, manifest.version)
         if self._replayed:
             for key in self._inserted - set(profile):

@@ -10,6 +10,7 @@ from services.device_agent.running import RunQueue
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.store import events as event_store
 from services.device_agent.store import runs as run_store
+from services.device_agent.store.bad_rows import BAD_ROW
 from services.device_agent.store.database import Database
 from services.device_agent.store.runs import NewRun
 from services.device_agent.tasks import Tasks
@@ -68,7 +69,7 @@ class Triggerer:
     def _advance(self, batch: list[event_store.StoredEvent]) -> list[NewRun]:
         runs: list[NewRun] = []
         for stored in batch:
-            for match in self._tasks.index.advance(stored.event):
+            for match in self._tasks.advance(stored):
                 manifest = self._tasks.installed[match.key].manifest
                 runs.append(
                     NewRun(
@@ -99,6 +100,13 @@ class Triggerer:
                     ),
                     durable=False,
                 )
+            except BAD_ROW as error:
+                # A run can't be stored: the others and the position still have to be.
+                bad = [run for run in runs if not run_store.is_storable(run)]
+                if not bad:
+                    raise
+                runs = [run for run in runs if run not in bad]
+                await self._database.run(partial(run_store.refuse_runs, runs=bad, error=error))
             except Exhausted as error:
                 # The trie has taken the batch already, so it must be stored before the next.
                 self._problems.set(_SUBJECT, error.message, error.reason)

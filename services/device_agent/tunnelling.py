@@ -7,21 +7,23 @@ repeats means a gap: the stream goes back to the frame after it. Frames are only
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import grpc
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from isthmus.tunnel.v1 import tunnel_pb2
 from libs.common.clock import Clock
 from libs.common.errors import Error, Unavailable
 from libs.common.rand import Randomness
-from libs.task.event import MAX_TIME_S
 from services.device_agent.backoff import Backoff
 from services.device_agent.cloud import Cloud, Tunnel
+from services.device_agent.convert import to_timestamp
+from services.device_agent.domain.turns import Turns
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.store import frames as frame_store
+from services.device_agent.store.bad_rows import BAD_ROW
 from services.device_agent.store.database import Database
 from services.device_agent.store.frames import Frame, Stream
 
@@ -33,8 +35,12 @@ _WINDOW = 512
 _WINDOW_BYTES = 1024 * 1024
 # With frames in flight and no Ack for this long the connection is taken for dead.
 _ACK_S = 30.0
+# What a Hello may name.
 _MAX_STREAMS = 64
+# How long streams keep their places on the connection while others wait for one.
+_TURN_S = 5.0
 _SUBJECT = "tunnel"
+_STREAMS = "tunnel streams"
 
 
 @dataclass(slots=True)
@@ -57,6 +63,7 @@ class Tunneller:
     Attributes:
         bell: rings when there may be frames, or new streams.
         connected: the cloud has answered on the open connection.
+        left_out: streams with frames that have no place on the connection, as of when it was opened.
     """
 
     def __init__(
@@ -72,6 +79,8 @@ class Tunneller:
     ) -> None:
         self.bell = bell
         self.connected = False
+        self.left_out = 0
+        self._turns = Turns(_MAX_STREAMS)
         self._database = database
         self._cloud = cloud
         self._clock = clock
@@ -85,7 +94,7 @@ class Tunneller:
         attempt = 0
         while True:
             seen = self.bell.rings
-            streams = (await self._database.run(frame_store.list_streams))[:_MAX_STREAMS]
+            streams = self._choose(await self._database.run(frame_store.list_streams))
             if not streams:
                 await self.bell.wait(seen)
                 continue
@@ -100,8 +109,23 @@ class Tunneller:
             attempt = 0 if was_connected else attempt + 1
             await self._clock.sleep(self._wait_s(error, attempt))
 
+    def _choose(self, known: list[Stream]) -> list[Stream]:
+        """Return the streams for the next connection."""
+        chosen = self._turns.choose([(stream.stream, stream.waiting) for stream in known])
+        waiting = sum(stream.waiting for stream in known)
+        self.left_out = max(0, waiting - _MAX_STREAMS)
+        if self.left_out:
+            text = (
+                f"{waiting} streams have frames and a connection carries {_MAX_STREAMS}: they take turns of "
+                f"{_TURN_S:g} s; remove tasks that aren't needed, or let tasks share streams"
+            )
+            self._problems.set(_STREAMS, text, "STREAMS_TAKE_TURNS")
+        else:
+            self._problems.clear(_STREAMS)
+        return [stream for stream in known if stream.stream in chosen]
+
     def _wait_s(self, error: Error | None, attempt: int) -> float:
-        if error is None:  # new streams: connect again with a Hello that names them
+        if error is None:  # other streams: connect again with a Hello that names them
             return 0.0
         if error.reason == "FENCED":
             text = "another agent uses this device's identity; stop one of them, or enrol it under its own id"
@@ -112,7 +136,7 @@ class Tunneller:
         return self._backoff.delay_s(max(0, attempt - 1), error)
 
     async def _connect(self, streams: list[Stream]) -> None:
-        """Hold one connection; returns when the streams have changed, raises when it ends."""
+        """Hold one connection; returns when others are due, raises when it ends."""
         sending = {stream.stream: _Sending(stream.epoch) for stream in streams}
         call = self._cloud.open_tunnel()
         try:
@@ -124,7 +148,7 @@ class Tunneller:
             tasks = {
                 asyncio.create_task(self._receive(call, sending, acks)),
                 asyncio.create_task(self._send(call, sending, acks)),
-                asyncio.create_task(self._streams_other_than({(s.stream, s.epoch) for s in streams})),
+                asyncio.create_task(self._until_others_are_due({s.stream: s.epoch for s in streams})),
             }
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -171,9 +195,10 @@ class Tunneller:
             # The cloud has more than we ever numbered: this store is an older copy. What we number from here
             # on would look like repetitions, so the stream starts a new life.
             epoch = self._random.bytes(16)
-            await self._database.run(
-                lambda connection: frame_store.renumber_stream(connection, stream, epoch)
-            )
+            if not await self._database.run(
+                lambda connection: frame_store.renumber_stream(connection, stream, state.epoch, epoch)
+            ):
+                return  # forgotten or begun anew meanwhile
             _log.warning("stream %s: the cloud is ahead of this store; a new epoch begins", stream)
             self.bell.ring()
 
@@ -199,9 +224,16 @@ class Tunneller:
             for frame in frames:
                 if state.sent != frame.sequence - 1:
                     break  # an Ack has moved the place meanwhile
+                try:
+                    message = _to_proto(frame, state.epoch)
+                except BAD_ROW as error:
+                    await self._database.run(
+                        partial(frame_store.spoil_frame, stream=stream, sequence=frame.sequence, error=error)
+                    )
+                    return True  # its tombstone is read in its place
                 state.sent = frame.sequence
                 state.in_flight[frame.sequence] = len(frame.payload)
-                await call.write(tunnel_pb2.ConnectRequest(frame=_to_proto(frame, state.epoch)))
+                await call.write(tunnel_pb2.ConnectRequest(frame=message))
                 sent = True
         return sent
 
@@ -221,25 +253,36 @@ class Tunneller:
         if patience is not None and done == {patience}:
             raise Unavailable(f"no answer from the tunnel for {_ACK_S:.0f} s", reason="NO_ACK")
 
-    async def _streams_other_than(self, known: set[tuple[str, bytes]]) -> None:
+    async def _until_others_are_due(self, carried: Mapping[str, bytes]) -> None:
+        """Return when a connection for other streams than `carried` (with their epochs) should take over.
+
+        Frames of a stream left out wait for at most a turn per 64 streams. A stream that was forgotten does
+        no harm on the connection.
+        """
+        turn_ends = self._clock.monotonic() + _TURN_S
         while True:
             seen = self.bell.rings
             streams = await self._database.run(frame_store.list_streams, durable=False)
-            if {(s.stream, s.epoch) for s in streams[:_MAX_STREAMS]} != known:
+            others = [s for s in streams if carried.get(s.stream) != s.epoch]
+            begun_anew = any(s.stream in carried for s in others)
+            if begun_anew or (others and len(carried) < _MAX_STREAMS):
                 return
-            await self.bell.wait(seen)
+            left_s = turn_ends - self._clock.monotonic()
+            if not any(s.waiting for s in others):
+                await self.bell.wait(seen)
+            elif left_s > 0:
+                await self.bell.wait_or_sleep(seen, self._clock, left_s)
+            else:
+                return
 
 
 def _to_proto(frame: Frame, epoch: bytes) -> tunnel_pb2.Frame:
-    moment = Timestamp()
-    # An event at the edge of what a time may be lies beyond it by the gateway's clock.
-    moment.FromNanoseconds(int(min(max(frame.event_time_s, 0.0), MAX_TIME_S - 1.0) * 1e9))
     return tunnel_pb2.Frame(
         stream=frame.stream,
         epoch=epoch,
         sequence=frame.sequence,
         schema_id=frame.schema_id,
-        event_time=moment,
+        event_time=to_timestamp(frame.event_time_s),
         codec=tunnel_pb2.Frame.CODEC_JSON,
         payload=frame.payload,
         tombstone_reason=frame.tombstone,

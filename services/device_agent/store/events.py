@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from libs.task.event import Event
 from libs.task.jsontext import canonical
 from services.device_agent.domain.retention import Cut
+from services.device_agent.store.bad_rows import BAD_ROW, note_bad_row
 from services.device_agent.store.values import add_counters, get_int, read_counters, set_int
 
 _COLUMNS = "seq, COALESCE(event_id, ''), type, page, user, time_s, fields"
@@ -90,12 +91,21 @@ def file_position(connection: sqlite3.Connection, path: str) -> FilePosition | N
 def read_events(
     connection: sqlite3.Connection, after_seq: int, count: int, up_to: int | None = None
 ) -> list[StoredEvent]:
-    """Return the next events after `after_seq`, in order."""
-    rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
-        (after_seq, 2**62 if up_to is None else up_to, count),
-    )
-    return [_stored(row) for row in rows]
+    """Return the next events after `after_seq`, in order; those that can't be read are dropped."""
+    while True:
+        rows = connection.execute(
+            f"SELECT {_COLUMNS} FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+            (after_seq, 2**62 if up_to is None else up_to, count),
+        ).fetchall()
+        events: list[StoredEvent] = []
+        for row in rows:
+            try:
+                events.append(_stored(row))
+            except BAD_ROW as error:
+                _drop(connection, row[0], error)
+        # With every one of them dropped there may be more behind.
+        if events or not rows:
+            return events
 
 
 def processed_seq(connection: sqlite3.Connection) -> int:
@@ -162,7 +172,11 @@ def window(
     cut_s = float("-inf")
     while chunk := rows.fetchmany(_CHUNK):
         for row in chunk:
-            event = _stored(row).event
+            try:
+                event = _stored(row).event
+            except BAD_ROW as error:
+                _drop(connection, row[0], error)
+                continue
             if len(found) >= count and event.time_s < cut_s:
                 return found
             if selects(event):
@@ -209,4 +223,19 @@ def event_from_row(value: dict[str, object]) -> Event:
 
 def _stored(row: tuple[int, str, str, str, str, float, str]) -> StoredEvent:
     seq, event_id, type_, page, user, time_s, fields = row
-    return StoredEvent(seq, Event(event_id, type_, page, user, time_s, json.loads(fields)))
+    loaded = json.loads(fields)
+    if not isinstance(loaded, dict):
+        raise TypeError(f"fields are of type {type(loaded).__name__}")
+    return StoredEvent(seq, Event(event_id, type_, page, user, float(time_s), loaded))
+
+
+def _drop(connection: sqlite3.Connection, seq: int, error: Exception) -> None:
+    connection.execute("DELETE FROM events WHERE seq = ?", (seq,))
+    note_bad_row(connection, f"event {seq}", error)
+    count, size = connection.execute("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM events").fetchone()
+    counters = read_counters(connection)
+    add_counters(
+        connection,
+        stored_events=count - counters.get("stored_events", 0),
+        stored_bytes=size - counters.get("stored_bytes", 0),
+    )

@@ -1,13 +1,16 @@
 """Streams and their frames: numbered when they are made, kept until the cloud has them."""
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from services.device_agent.store.bad_rows import note_bad_row
 from services.device_agent.store.values import add_counters
 
 DROPPED = "DROPPED"
 """Tombstone of a frame that made room for newer ones."""
+UNREADABLE = "UNREADABLE"
+"""Tombstone of a frame that can't be sent as it is in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,8 @@ class Stream:
     epoch: bytes
     acked: int
     """Highest sequence that the cloud has acknowledged."""
+    waiting: bool
+    """Whether it has frames, or tombstones, that the cloud doesn't have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +48,21 @@ def ensure_streams(connection: sqlite3.Connection, epochs: Mapping[str, bytes]) 
 
 def list_streams(connection: sqlite3.Connection) -> list[Stream]:
     """Return all streams by name."""
-    rows = connection.execute("SELECT stream, epoch, acked FROM streams ORDER BY stream")
-    return [Stream(stream, bytes(epoch), acked) for stream, epoch, acked in rows]
+    rows = connection.execute(
+        "SELECT stream, epoch, acked, EXISTS (SELECT 1 FROM frames f WHERE f.stream = s.stream)"
+        " FROM streams s ORDER BY stream"
+    )
+    return [Stream(stream, bytes(epoch), acked, bool(waiting)) for stream, epoch, acked, waiting in rows]
+
+
+def drop_streams(connection: sqlite3.Connection, used: Collection[str]) -> int:
+    """Forget the streams that no version here uses any more and that hold nothing; return how many went.
+
+    A stream that is used again later begins a new epoch.
+    """
+    gone = [s.stream for s in list_streams(connection) if s.stream not in used and not s.waiting]
+    connection.executemany("DELETE FROM streams WHERE stream = ?", [(stream,) for stream in gone])
+    return len(gone)
 
 
 def add_frame(
@@ -83,12 +101,12 @@ def read_frames(
     frames: list[Frame] = []
     size = 0
     for row in connection.execute(
-        "SELECT stream, sequence, schema_id, event_time_s, payload, tombstone FROM frames"
+        "SELECT stream, sequence, schema_id, event_time_s, payload, tombstone, LENGTH(payload) FROM frames"
         " WHERE stream = ? AND sequence > ? ORDER BY sequence LIMIT ?",
         (stream, after_sequence, count),
     ):
-        frame = Frame(row[0], row[1], row[2], row[3], bytes(row[4]), row[5])
-        size += len(frame.payload)
+        frame = Frame(row[0], row[1], row[2], row[3], row[4], row[5])
+        size += row[6]
         if frames and size > max_bytes:
             break
         frames.append(frame)
@@ -113,6 +131,22 @@ def ack_frames(connection: sqlite3.Connection, stream: str, epoch: bytes, sequen
     connection.execute("UPDATE streams SET acked = ? WHERE stream = ?", (sequence, stream))
     add_counters(connection, acked_frame_count=live, live_frames=-live, live_bytes=-size)
     return True
+
+
+def spoil_frame(connection: sqlite3.Connection, stream: str, sequence: int, error: Exception) -> None:
+    """Put a tombstone in the place of a frame that can't be sent, so that those behind it can."""
+    row = connection.execute(
+        "SELECT LENGTH(payload) FROM frames WHERE stream = ? AND sequence = ? AND tombstone = ''",
+        (stream, sequence),
+    ).fetchone()
+    connection.execute(
+        f"UPDATE frames SET payload = x'', schema_id = '', event_time_s = 0, tombstone = '{UNREADABLE}'"
+        " WHERE stream = ? AND sequence = ?",
+        (stream, sequence),
+    )
+    note_bad_row(connection, f"frame {sequence} of {stream}", error)
+    if row is not None:
+        add_counters(connection, dropped_frame_count=1, live_frames=-1, live_bytes=-row[0])
 
 
 def drop_oldest(connection: sqlite3.Connection, max_frames: int, max_bytes: int) -> int:
@@ -162,8 +196,14 @@ def restart_streams(connection: sqlite3.Connection, max_rows: int, epochs: Itera
     return restarted
 
 
-def renumber_stream(connection: sqlite3.Connection, stream: str, epoch: bytes) -> None:
-    """Begin a new epoch that keeps the waiting entries, numbered from 1."""
+def renumber_stream(connection: sqlite3.Connection, stream: str, old: bytes, epoch: bytes) -> bool:
+    """Begin a new epoch that keeps the waiting entries, numbered from 1.
+
+    Returns False, and does nothing, for a stream that isn't in the epoch `old` any more.
+    """
+    known = connection.execute("SELECT 1 FROM streams WHERE stream = ? AND epoch = ?", (stream, old))
+    if known.fetchone() is None:
+        return False
     rows = connection.execute(
         "SELECT sequence FROM frames WHERE stream = ? ORDER BY sequence", (stream,)
     ).fetchall()
@@ -176,3 +216,4 @@ def renumber_stream(connection: sqlite3.Connection, stream: str, epoch: bytes) -
         "UPDATE streams SET epoch = ?, next_sequence = ?, acked = 0 WHERE stream = ?",
         (epoch, len(rows) + 1, stream),
     )
+    return True

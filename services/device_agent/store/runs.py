@@ -1,6 +1,7 @@
 """Waiting runs, and the one transaction in which a run's effects appear."""
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,9 @@ from libs.task.event import Event
 from libs.task.jsontext import canonical
 from libs.task.manifest import CheckedHealth
 from services.device_agent.domain.rollout import Verdict, after_run
-from services.device_agent.domain.uploads import Outgoing, reportable
+from services.device_agent.domain.times import bounded_time
+from services.device_agent.domain.uploads import Outgoing
+from services.device_agent.store.bad_rows import BAD_ROW, note_bad_row
 from services.device_agent.store.events import event_from_row, set_processed_seq
 from services.device_agent.store.frames import add_frame, drop_oldest
 from services.device_agent.store.values import add_counters
@@ -58,6 +61,11 @@ class QueuedRun:
     run: Run | None = field(default=None, compare=False)
     """The run itself while it is fresh, to save the reading; None when it has to be read."""
 
+    @property
+    def key(self) -> str:
+        """In whose line it waits: its task's."""
+        return self.task
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -84,6 +92,9 @@ class Finished:
     outgoing: Sequence[Outgoing] = ()
     failure_reason: str = ""
     failure_message: str = ""
+    """Stays on the device."""
+    failure_report: str = ""
+    """What the cloud may be told of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +187,29 @@ def read_run(connection: sqlite3.Connection, run_id: int) -> Run | None:
     return Run(row[0], row[1], row[2], row[3], row[4], row[5], events)
 
 
+def is_storable(run: NewRun) -> bool:
+    """Tell whether a run's own values fit into the store."""
+    try:
+        canonical([event.to_json() for event in run.events]).encode()
+        return all(math.isfinite(event.time_s) for event in run.events)
+    except BAD_ROW:
+        return False
+
+
+def refuse_runs(connection: sqlite3.Connection, runs: Sequence[NewRun], error: Exception) -> None:
+    """Count runs that can't be stored."""
+    for run in runs:
+        note_bad_row(connection, f"a run of {run.task}@{run.version} at event {run.last_seq}", error)
+    add_counters(connection, trigger_count=len(runs), dropped_run_count=len(runs))
+
+
+def drop_run(connection: sqlite3.Connection, run_id: int, error: Exception) -> None:
+    """Drop a waiting run that can't be made or stored."""
+    cursor = connection.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
+    note_bad_row(connection, f"run {run_id}", error)
+    add_counters(connection, dropped_run_count=cursor.rowcount)
+
+
 def finish_run(
     connection: sqlite3.Connection,
     run: Run,
@@ -213,12 +247,7 @@ def finish_run(
         version, verdict = after_run(version, health, ok=ok)
         save_counts(connection, version)
         if not ok:
-            note_failure(
-                connection,
-                version,
-                finished.failure_reason,
-                reportable(finished.failure_reason, finished.failure_message),
-            )
+            note_failure(connection, version, finished.failure_reason, finished.failure_report)
         if verdict is Verdict.CONFIRM:
             confirm(connection, version, moment)
     _add_frames(connection, run, finished.outgoing, offset_s)
@@ -258,7 +287,7 @@ def _add_frames(
                 connection,
                 f"{run.task}/{frame.stream}",
                 schema,
-                run.event_time_s + offset_s,
+                bounded_time(run.event_time_s + offset_s),
                 frame.payload,
                 frame.refusal,
             )

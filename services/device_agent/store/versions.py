@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from services.device_agent.domain.rollout import Entry, Stage, State, Version, succeed
+from services.device_agent.store.bad_rows import BAD_ROW, note_bad_row
 from services.device_agent.store.events import processed_seq
 from services.device_agent.store.frames import ensure_streams
 from services.device_agent.store.values import add_counters
@@ -255,13 +256,30 @@ def add_report(
 
 
 def read_reports(connection: sqlite3.Connection, count: int) -> list[Report]:
-    """Return the oldest reports that the cloud doesn't have."""
-    rows = connection.execute(
-        "SELECT report_id, task, version, release, stage, event_time_s, failure_reason, failure_message"
-        " FROM reports ORDER BY seq LIMIT ?",
-        (count,),
-    )
-    return [Report(r[0], r[1], r[2], r[3], Stage(r[4]), r[5], r[6], r[7]) for r in rows]
+    """Return the oldest reports that the cloud doesn't have; those that can't be read are dropped."""
+    while True:
+        rows = connection.execute(
+            "SELECT report_id, task, version, release, stage, event_time_s, failure_reason, failure_message"
+            " FROM reports ORDER BY seq LIMIT ?",
+            (count,),
+        ).fetchall()
+        reports: list[Report] = []
+        for row in rows:
+            try:
+                stage, time_s = Stage(row[4]), float(row[5])
+            except BAD_ROW as error:
+                drop_report(connection, row[0], error)
+            else:
+                reports.append(Report(row[0], row[1], row[2], row[3], stage, time_s, row[6], row[7]))
+        # With every one of them dropped there may be more behind.
+        if reports or not rows:
+            return reports
+
+
+def drop_report(connection: sqlite3.Connection, report_id: str, error: Exception) -> None:
+    """Drop a report that can't be read or sent."""
+    connection.execute("DELETE FROM reports WHERE report_id = ?", (report_id,))
+    note_bad_row(connection, f"report {report_id}", error)
 
 
 def delete_reports(connection: sqlite3.Connection, report_ids: Sequence[str]) -> None:

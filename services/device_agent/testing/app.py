@@ -25,6 +25,7 @@ def config(state_dir: Path, cloud: FakeCloud | None = None, **settings: Any) -> 
         "enrolment_token": TOKEN,
         "retry_initial_s": 0.02,
         "retry_max_s": 0.2,
+        "hint_jitter_s": 0.0,
         "fenced_wait_s": 0.2,
         "shutdown_grace_s": 0.5,
         "vm_workers": 1,

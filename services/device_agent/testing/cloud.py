@@ -412,6 +412,8 @@ class FakeCloud:
                 if self._connections[device] != mine:
                     raise errors.Conflict("a newer connection took over", reason="FENCED")
                 if request.HasField("hello"):
+                    if len(request.hello.streams) > 64:
+                        raise errors.Invalid("hello.streams: more than 64", reason="TOO_MANY_STREAMS")
                     for stream in request.hello.streams:
                         yield self._ack(device, stream.stream, stream.epoch)
                     continue

@@ -383,7 +383,9 @@ def test_whatever_happens_sequences_stay_whole_and_counts_true(steps):
         elif step == "restart":
             frames.restart_streams(connection, 3, [bytes([number, i]) * 8 for i in range(2)])
         else:
-            frames.renumber_stream(connection, "a", bytes([number]) * 16)
+            (stream, _) = frames.list_streams(connection)
+            assert frames.renumber_stream(connection, "a", stream.epoch, bytes([number]) * 16)
+            assert not frames.renumber_stream(connection, "a", stream.epoch, b"z" * 16)
         live = 0
         for stream in frames.list_streams(connection):
             waiting = frames.read_frames(connection, stream.stream, 0, 100, 10**6)

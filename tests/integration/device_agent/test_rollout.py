@@ -67,8 +67,7 @@ async def test_a_set_whose_manifests_take_several_plans_is_installed_in_one_pull
     # Nothing but the pull at the start may ask: no retry, no interval.
     config = agent_config(pull_interval_s=3600.0, retry_initial_s=3600.0, retry_max_s=3600.0)
     async with running(Agent(config)) as app:
-        status = await app.until(lambda s: len(states(s)) == 5)
-        assert states(status) == {f"{name}@1": "ACTIVE" for name in names}
+        await app.until(lambda s: states(s) == {f"{name}@1": "ACTIVE" for name in names})
         await app.until(lambda s: not s.problems)
 
 

@@ -83,3 +83,49 @@ async def test_a_failure_is_reported_without_the_text_of_its_error(cloud, agent_
     assert report.failure_reason == "EXCEPTION"
     assert "2 failures in a row" in report.failure_message
     assert "ValueError (run.py, line 19, in run)" in report.failure_message
+
+
+SMUGGLES = """
+def run(context):
+    event = context.events[-1]
+    name = "secret_" + event.user.replace("-", "_")
+    if event.fields["how"] == "class":
+        raise type(name, (Exception,), {})("no")
+    code = compile("\\n" * event.fields["n"] + f"def {name}(): raise ValueError", context_file(), "exec")
+    scope = {}
+    exec(code, scope)
+    scope[name]()
+
+def context_file():
+    return run.__code__.co_filename.replace("run.py", "secret_file.py")
+"""
+
+
+async def test_names_that_a_script_makes_up_do_not_leave_with_its_failures(cloud, agent_config):
+    cloud.publish(task(source=SMUGGLES, max_failures=1))
+    for release, how in (("r1", "class"), ("r2", "code")):
+        await cloud.want("d1", {"hello": "1"}, release)
+        async with running(Agent(agent_config())) as app:
+            await app.until_state("hello@1", "ACTIVE")
+            await app.send(event("go", release, "alice", how=how, n=424242))
+            await app.until_state("hello@1", "FAILED")
+            assert "secret_alice" in (await app.all_results())[-1].failure_message
+            await cloud.until(lambda: not cloud.devices["d1"].wanted)
+    assert b"secret" not in b"".join(data for sent in cloud.wire.values() for data in sent)
+    first, second = [r.failure_message for r in cloud.reports.values() if r.failure_message]
+    assert "an exception of the script (run.py, line 6, in run)" in first
+    assert "ValueError (run.py, line 10, in run)" in second
+
+
+async def test_a_load_error_is_told_in_the_words_of_the_script(cloud, agent_config):
+    name = '"secret_" + str(6 * 7)'
+    source = f"raise type({name}, (Exception,), {{}})({name})\ndef run(context):\n    return {{}}\n"
+    cloud.publish(task(source=source))
+    cloud.publish(task("typo", source="def run(context:\n    return {}\n"))
+    await cloud.want("d1", {"hello": "1", "typo": "1"})
+    async with running(Agent(agent_config())):
+        await cloud.until(lambda: "FAILED" in cloud.stages("hello@1") and "FAILED" in cloud.stages("typo@1"))
+    told = {r.task: r.failure_message for r in cloud.reports.values() if r.failure_message}
+    assert told["hello"].startswith("an exception of the script (run.py, line 1, in <module>)")
+    assert told["typo"].startswith("run.py, line 1: '(' was never closed")
+    assert b"secret_42" not in b"".join(data for sent in cloud.wire.values() for data in sent)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.task.uploads import UploadField, UploadStream
-from services.device_agent.domain.uploads import MAX_FRAME_BYTES, check_send, reportable
+from services.device_agent.domain.uploads import MAX_FRAME_BYTES, check_send
 
 UPLOADS = {
     "out": UploadStream(
@@ -73,42 +73,3 @@ def test_whatever_a_script_sends_only_declared_names_and_types_get_through(strea
         assert set(fields) <= {"n", "s", "m"}
         assert isinstance(fields.get("n", 0), int | float)
         assert isinstance(fields.get("s", ""), str)
-
-
-TRACEBACK = """Traceback (most recent call last):
-  File "genre-profile@1.2/lib/pre.py", line 3, in load
-    return parse(text)
-  File "genre-profile@1.2/pre.py", line 12, in run
-    rows = load(event.fields["text"])
-KeyError: 'Alice: 42
-Bob: no'
-"""
-
-
-def test_a_failure_is_told_by_its_kind_and_place_and_not_by_its_text():
-    text = reportable("EXCEPTION", TRACEBACK)
-    assert text.startswith("KeyError (pre.py, line 12, in run);")
-    assert "Alice" not in text
-    assert "event.fields" not in text
-
-
-@pytest.mark.parametrize(
-    ("reason", "message", "told"),
-    [
-        ("EXCEPTION", "whatever: Alice", "EXCEPTION;"),
-        ("BAD_RESULT", "the result of run: Alice is no number", "BAD_RESULT;"),
-        ("MEMORY", "MemoryError: Alice", "MEMORY;"),
-        ("TIMEOUT", "ran longer than 1 s", "ran longer than 1 s"),
-        ("LOAD_ERROR", "SyntaxError: line 3", "SyntaxError: line 3"),
-    ],
-)
-def test_only_the_vms_own_words_and_load_errors_are_told_as_they_are(reason, message, told):
-    text = reportable(reason, message)
-    assert text.startswith(told)
-    assert "Alice" not in text
-
-
-@given(st.sampled_from(["EXCEPTION", "BAD_RESULT", "MEMORY"]), st.text())
-def test_the_text_of_an_error_never_passes_without_frames(reason, message):
-    text = reportable(reason, f"ValueError: {message}\n{message}")
-    assert text == f"{reason}; its text stays on the device, see its results and log"
