@@ -1,0 +1,136 @@
+"""Downloads break, disks fill up and files change: installing goes on from there, whole or not at all."""
+
+import asyncio
+import errno
+import io
+import json
+
+import pytest
+
+from libs.common.errors import Unavailable
+from libs.trust.digests import sha256_of
+from services.device_agent.app import Agent
+from services.device_agent.files import VersionFiles
+from services.device_agent.testing.app import running, states
+from services.device_agent.testing.tasks import ECHO, task
+
+V2 = 'def run(context):\n    return {"v": 2}\n'
+
+
+async def test_a_download_is_resumed_where_it_broke(cloud, agent_config):
+    big = bytes(range(256)) * 1024
+    cloud.publish(task(resources={"data/big.bin": big}))
+    await cloud.want("d1", {"hello": "1"})
+    broke = []
+
+    def breaks_once(digest, data):
+        if digest == sha256_of(big) and not broke:
+            broke.append(digest)
+            return data[: 100 * 1024]
+        return data
+
+    cloud.blob = breaks_once
+    async with running(Agent(agent_config())) as app:
+        await app.until_state("hello@1", "ACTIVE")
+    assert cloud.offsets.count(100 * 1024) == 1
+
+
+async def test_failing_calls_are_tried_again(cloud, agent_config):
+    cloud.publish(task())
+    await cloud.want("d1", {"hello": "1"})
+    for method in ("Enrol", "Plan", "ReadBlob", "Report", "Watch"):
+        cloud.fail[method] = [Unavailable("down"), Unavailable("still down")]
+    async with running(Agent(agent_config())) as app:
+        await app.until_state("hello@1", "ACTIVE")
+        await cloud.until(lambda: "ACTIVATED" in cloud.stages("hello@1"))
+
+
+class _Full(io.RawIOBase):
+    """A file on a disk that is full after so many bytes."""
+
+    def __init__(self, file, disk):
+        self._file, self._disk = file, disk
+
+    def write(self, data):
+        if len(data) > self._disk["left"]:
+            raise OSError(errno.ENOSPC, "no space left")
+        self._disk["left"] -= len(data)
+        return self._file.write(data)
+
+    def fileno(self):
+        return self._file.fileno()
+
+    def writable(self):
+        return True
+
+    def close(self):
+        self._file.close()
+        super().close()
+
+
+@pytest.mark.parametrize("left", [0, 1000, 70_000, 140_000])
+async def test_a_full_disk_installs_nothing_and_goes_on_when_there_is_room(
+    cloud, agent_config, tmp_path, left
+):
+    cloud.publish(task(version="1"))
+    cloud.publish(task(version="2", source=V2, resources={"big": bytes(100_000)}))
+    await cloud.want("d1", {"hello": "1"})
+    disk = {"left": 10**9}
+
+    def opener(path, mode):
+        return _Full(path.open(mode, buffering=0), disk)
+
+    agent = Agent(agent_config(), files=lambda state, reserve: VersionFiles(state, reserve, opener))
+    async with running(agent) as app:
+        await app.until_state("hello@1", "ACTIVE")
+        disk["left"] = left
+        await cloud.want("d1", {"hello": "2"}, "r2")
+        status = await app.until_problem("disk is full")
+        assert states(status) == {"hello@1": "ACTIVE"}
+        assert not (tmp_path / "state" / "versions" / "hello" / "2").exists()
+        assert list((tmp_path / "state" / "staging").iterdir()) == []
+        disk["left"] = 10**9
+        await app.until_state("hello@2", "ACTIVE")
+        assert "FAILED" not in cloud.stages("hello@2")
+
+
+async def test_too_little_space_is_found_before_anything_is_fetched(cloud, agent_config):
+    cloud.publish(task(resources={"big": bytes(100_000)}))
+    await cloud.want("d1", {"hello": "1"})
+    free = {"bytes": 50_000}
+    agent = Agent(
+        agent_config(),
+        files=lambda state, reserve: VersionFiles(state, reserve, free_bytes=lambda path: free["bytes"]),
+    )
+    async with running(agent) as app:
+        await app.until_problem("free some space")
+        assert cloud.calls["ReadBlob"] == 0
+        free["bytes"] = 10**9
+        await app.until_state("hello@1", "ACTIVE")
+
+
+async def test_files_that_changed_on_the_disk_are_quarantined_and_fetched_again(
+    cloud, agent_config, tmp_path
+):
+    cloud.publish(task(source=ECHO))
+    await cloud.want("d1", {"hello": "1"})
+    async with running(Agent(agent_config())) as app:
+        await app.until_state("hello@1", "ACTIVE")
+    script = tmp_path / "state" / "versions" / "hello" / "1" / "run.py"
+    script.chmod(0o600)
+    script.write_text('def run(context):\n    return {"hacked": True}\n')
+    half = tmp_path / "state" / "staging" / "half"
+    half.mkdir()
+    (half / "run.py").write_text("half a file")
+    cloud.hold["Plan"] = asyncio.Event()
+    async with running(Agent(agent_config())) as app:
+        status = await app.until_problem("quarantine")
+        assert states(status) == {}
+        assert not half.exists()
+        await app.go()
+        cloud.hold["Plan"].set()
+        await app.until_state("hello@1", "ACTIVE")
+        await app.go(first=1)
+        (result,) = await app.results(1)
+        assert json.loads(result.result_json) == {"user": "u1", "type": "go"}
+        await app.until(lambda s: not s.problems)
