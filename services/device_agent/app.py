@@ -163,8 +163,8 @@ class Agent:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _lock(state)
         await self.database.open()
-        _, counters = await self.database.run(read_stored, durable=False)
-        self._bad_rows = counters.get(BAD_ROW_COUNTER, 0)
+        stored = await self.database.run(read_stored, durable=False)
+        self._bad_rows = stored.counters.get(BAD_ROW_COUNTER, 0)
         if self.config.gateway_target:
             await self._connect()
         # Before the workers: they are let read the folder of versions, which must be there for that.
@@ -304,9 +304,9 @@ class Agent:
 
     async def status(self) -> Status:
         """Return what runs and how it does."""
-        versions, counters = await self.database.run(read_stored, durable=False)
+        stored = await self.database.run(read_stored, durable=False)
         problems = self.problems.texts()
-        if dropped := counters.get(BAD_ROW_COUNTER, 0) - self._bad_rows:
+        if dropped := stored.counters.get(BAD_ROW_COUNTER, 0) - self._bad_rows:
             problems.append(
                 f"store: {dropped} rows couldn't be used and were dropped since the start; see the log"
             )
@@ -314,12 +314,15 @@ class Agent:
         return Status(
             device=credential.device if credential is not None else "",
             agent_version=AGENT_VERSION,
-            versions=versions,
-            counters=counters,
+            versions=stored.versions,
+            counters=stored.counters,
             tunnel_connected=self.tunneller is not None and self.tunneller.connected,
             push_connected=self.watcher is not None and self.watcher.connected,
             root_version=self.puller.root_version if self.puller is not None else 0,
             problems=problems,
+            pending_events=stored.pending_events,
+            pending_runs=sum(stored.pending_runs.values()),
+            event_room=stored.event_room(self.tasks.pending_limits()),
         )
 
     def figures(self) -> Figures:

@@ -68,6 +68,9 @@ def to_status(status: Status) -> pb.GetStatusResponse:
         push_connected=status.push_connected,
         root_version=status.root_version,
         problems=status.problems,
+        pending_event_count=status.pending_events,
+        pending_run_count=status.pending_runs,
+        event_room=min(status.event_room, MAX_BATCH),
     )
 
 
@@ -79,6 +82,8 @@ def _task(version: Version) -> pb.TaskStatus:
         state=_STATES.get(version.state, version.state).value,
         success_count=version.success_count,
         failure_count=version.failure_count,
+        failure_reason=version.failure_reason,
+        failure_message=version.failure_message,
     )
 
 

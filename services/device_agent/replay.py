@@ -247,10 +247,7 @@ class FileReader:
             return await self._pace(events)
         while True:
             freed, done = self._queue.bell.rings, self._triggerer.done.rings
-            limits = {
-                installed.manifest.task: installed.manifest.limits.pending_count
-                for installed in self._tasks.installed.values()
-            }
+            limits = self._tasks.pending_limits()
             if not limits:
                 return _CHUNK
             if await self._database.run(event_store.backlog, durable=False):

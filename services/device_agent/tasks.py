@@ -111,6 +111,11 @@ class Tasks:
         windows = (installed.manifest.pipeline.horizon_s for installed in self.installed.values())
         return max([self.index.horizon_s, *windows])
 
+    def pending_limits(self) -> dict[str, int]:
+        """Return how many runs of each installed task may wait."""
+        manifests = (installed.manifest for installed in self.installed.values())
+        return {manifest.task: manifest.limits.pending_count for manifest in manifests}
+
     # ---- starting ----
 
     async def start(self) -> None:

@@ -174,6 +174,12 @@ def list_runs(connection: sqlite3.Connection) -> list[QueuedRun]:
     return [QueuedRun(*row) for row in rows]
 
 
+def count_runs(connection: sqlite3.Connection) -> dict[str, int]:
+    """Return how many runs of each task wait or are being made."""
+    rows = connection.execute("SELECT task, COUNT(*) FROM runs GROUP BY task")
+    return {str(task): int(count) for task, count in rows}
+
+
 def read_run(connection: sqlite3.Connection, run_id: int) -> Run | None:
     """Return a waiting run; None when it was dropped or is done."""
     row = connection.execute(

@@ -61,3 +61,15 @@ def test_a_status_shows_the_kept_version_as_staged_and_unknown_counters_not_at_a
     assert message.counters.event_count == 3
     assert list(message.problems) == ["x: y"]
     assert message.root_version == 2
+
+
+def test_a_status_says_what_waits_and_why_a_version_was_given_up():
+    failed = Version("t", "1", State.FAILED, "r", "d", failure_reason="EXCEPTION", failure_message="line 3")
+    status = Status(
+        "dev", "0.1.0", [failed], {}, True, True, 1, [], pending_events=2, pending_runs=5, event_room=0
+    )
+    message = to_status(status)
+    assert (message.pending_event_count, message.pending_run_count) == (2, 5)
+    assert message.HasField("event_room")
+    assert message.event_room == 0
+    assert (message.tasks[0].failure_reason, message.tasks[0].failure_message) == ("EXCEPTION", "line 3")
