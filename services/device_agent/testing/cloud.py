@@ -35,7 +35,9 @@ from libs.trust.keys import SigningKey
 from libs.trust.root import Root
 from libs.trust.signing import RoleKeys, sign_message
 from services.device_agent.testing.answering import Answering
+from services.device_agent.testing.server import RecordingServer
 from services.device_agent.testing.tasks import TaskVersion
+from services.device_agent.testing.tunnel import FakeTunnel
 
 TENANT = "acme"
 TOKEN = "token-for-tests"
@@ -78,7 +80,8 @@ class FakeCloud:
         self.wire: dict[str, list[bytes]] = defaultdict(list)
         self.calls: dict[str, int] = defaultdict(int)
         self.reports: dict[str, pull_pb2.StageReport] = {}
-        self.frames: dict[tuple[str, str], dict[int, tunnel_pb2.Frame]] = defaultdict(dict)
+        self._tunnel = FakeTunnel(self)
+        self.frames = self._tunnel.frames
         self.offsets: list[int] = []
         self.hold: dict[str, asyncio.Event] = {}
         self.reached: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -108,8 +111,7 @@ class FakeCloud:
         self._manifests: dict[str, trust_pb2.Signed] = {}
         self._blobs: dict[str, bytes] = {}
         self._changed = asyncio.Condition()
-        self._connections: dict[str, int] = defaultdict(int)
-        self._server: grpc.aio.Server | None = None
+        self._server: RecordingServer | None = None
 
     # ---- what a test tells it ----
 
@@ -188,87 +190,31 @@ class FakeCloud:
 
     async def start(self, port: int = 0) -> None:
         """Listen; also again, on the same port, after `stop`."""
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        address = f"127.0.0.1:{port or self.port}"
-        if self.credentials is None:
-            self.port = server.add_insecure_port(address)
-        else:
-            self.port = server.add_secure_port(address, self.credentials)
-        server.add_generic_rpc_handlers(
-            (
-                self._handlers(
-                    "isthmus.deployer.v1.EnrolmentService",
-                    [
-                        ("Enrol", self._enrol, device_pb2.EnrolRequest),
-                        ("RenewCredential", self._renew, device_pb2.RenewCredentialRequest),
-                    ],
-                ),
-                self._handlers(
-                    "isthmus.deployer.v1.PullService",
-                    [
-                        ("Plan", self._plan, pull_pb2.PlanRequest),
-                        ("Report", self._report, pull_pb2.ReportRequest),
-                    ],
-                ),
-                grpc.method_handlers_generic_handler(
-                    "isthmus.deployer.v1.BlobService",
-                    {
-                        "ReadBlob": grpc.unary_stream_rpc_method_handler(
-                            self._read_blob, self._recorder("ReadBlob", blob_pb2.ReadBlobRequest), _serialise
-                        )
-                    },
-                ),
-                grpc.method_handlers_generic_handler(
-                    "isthmus.gateway.v1.PushService",
-                    {
-                        "Watch": grpc.unary_stream_rpc_method_handler(
-                            self._watch, self._recorder("Watch", gateway_pb2.WatchRequest), _serialise
-                        )
-                    },
-                ),
-                grpc.method_handlers_generic_handler(
-                    "isthmus.tunnel.v1.TunnelService",
-                    {
-                        "Connect": grpc.stream_stream_rpc_method_handler(
-                            self._connect, self._recorder("Connect", tunnel_pb2.ConnectRequest), _serialise
-                        )
-                    },
-                ),
-            )
+        server = RecordingServer(self, self.wire)
+        server.unary("isthmus.deployer.v1.EnrolmentService", "Enrol", self._enrol, device_pb2.EnrolRequest)
+        server.unary(
+            "isthmus.deployer.v1.EnrolmentService",
+            "RenewCredential",
+            self._renew,
+            device_pb2.RenewCredentialRequest,
         )
-        await server.start()
+        server.unary("isthmus.deployer.v1.PullService", "Plan", self._plan, pull_pb2.PlanRequest)
+        server.unary("isthmus.deployer.v1.PullService", "Report", self._report, pull_pb2.ReportRequest)
+        server.answers(
+            "isthmus.deployer.v1.BlobService", "ReadBlob", self._read_blob, blob_pb2.ReadBlobRequest
+        )
+        server.answers("isthmus.gateway.v1.PushService", "Watch", self._watch, gateway_pb2.WatchRequest)
+        server.both_ways(
+            "isthmus.tunnel.v1.TunnelService", "Connect", self._tunnel.connect, tunnel_pb2.ConnectRequest
+        )
+        self.port = await server.start(port or self.port, self.credentials)
         self._server = server
 
     async def stop(self) -> None:
         """Stop listening and cut every connection; what it knows stays."""
         if self._server is not None:
-            await self._server.stop(None)
+            await self._server.stop()
             self._server = None
-
-    def _recorder(self, method: str, message: Any) -> Callable[[bytes], Any]:
-        def read(data: bytes) -> Any:
-            self.wire[method].append(data)
-            return message.FromString(data)
-
-        return read
-
-    def _handlers(self, service: str, methods: list[tuple[str, Any, Any]]) -> grpc.GenericRpcHandler:
-        return grpc.method_handlers_generic_handler(
-            service,
-            {
-                name: grpc.unary_unary_rpc_method_handler(
-                    self._unary(name, handler), self._recorder(name, message), _serialise
-                )
-                for name, handler, message in methods
-            },
-        )
-
-    def _unary(self, name: str, handler: Any) -> Any:
-        async def call(request: Any, context: Any) -> Any:
-            async with Answering(self, name, context) as device:
-                return await handler(request, device)
-
-        return call
 
     async def stage(self, name: str) -> None:
         """Note that a call has come to a stage, and stop there if told to."""
@@ -404,43 +350,9 @@ class FakeCloud:
                 async with self._changed:
                     await self._changed.wait()
 
-    async def _connect(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        async with Answering(self, "Connect", context) as device:
-            self._connections[device] += 1
-            mine = self._connections[device]
-            async for request in requests:
-                if self._connections[device] != mine:
-                    raise errors.Conflict("a newer connection took over", reason="FENCED")
-                if request.HasField("hello"):
-                    if len(request.hello.streams) > 64:
-                        raise errors.Invalid("hello.streams: more than 64", reason="TOO_MANY_STREAMS")
-                    for stream in request.hello.streams:
-                        yield self._ack(device, stream.stream, stream.epoch)
-                    continue
-                frame = request.frame
-                key = (device, frame.stream)
-                mark = self._mark(key, frame.epoch)
-                if frame.sequence == mark + 1:
-                    self.frames[key][frame.sequence] = frame
-                await self.notify()
-                await self.stage("ack")
-                yield self._ack(device, frame.stream, frame.epoch)
-
     def fence(self, device: str) -> None:
         """Act as if another agent had connected as this device."""
-        self._connections[device] += 1
-
-    def _mark(self, key: tuple[str, str], epoch: bytes) -> int:
-        return max((s for s, frame in self.frames[key].items() if frame.epoch == epoch), default=0)
-
-    def _ack(self, device: str, stream: str, epoch: bytes) -> tunnel_pb2.ConnectResponse:
-        sequence = self._mark((device, stream), epoch)
-        return tunnel_pb2.ConnectResponse(ack=tunnel_pb2.Ack(stream=stream, epoch=epoch, sequence=sequence))
-
-
-def _serialise(message: Any) -> bytes:
-    data: bytes = message.SerializeToString()
-    return data
+        self._tunnel.fence(device)
 
 
 def _timestamp(moment: datetime) -> Timestamp:

@@ -1,5 +1,6 @@
 """No row of the store, and no event of an app, ends the agent; least of all again after every restart."""
 
+import asyncio
 import json
 import sqlite3
 
@@ -7,6 +8,7 @@ import pytest
 
 from services.device_agent.app import Agent
 from services.device_agent.domain.triggers import TriggerIndex
+from services.device_agent.metrics import AgentCollector
 from services.device_agent.store import events as event_store
 from services.device_agent.store import runs as run_store
 from services.device_agent.testing.app import event, running, states
@@ -78,10 +80,14 @@ async def test_runs(cloud, agent_config, sql):
     columns = "(task, version, last_seq, event_time_s, trigger_time_s, events)"
     for events in ("{", "[7]", '[{"type": "go"}]'):
         sql(f"INSERT INTO runs {columns} VALUES ('hello', '1', 1, 1.0, 1.0, ?)", events)
-    async with running(Agent(agent_config())) as app:
+    agent = Agent(agent_config())
+    async with running(agent) as app:
         await app.go(first=1, n=1)
         await app.results(2)
         status = await app.until_problem(f"3 {DROPPED}")
+        families = await asyncio.to_thread(lambda: list(AgentCollector(agent).collect()))
+        (bad,) = [family for family in families if family.name == "isthmus_device_agent_bad_rows"]
+        assert bad.samples[0].value == 3
         assert status.counters.dropped_run_count == 3
         assert states(status) == {"hello@1": "CONFIRMED"}
     async with running(Agent(agent_config())) as app:

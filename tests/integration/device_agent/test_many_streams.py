@@ -6,6 +6,7 @@ import sqlite3
 from isthmus.tunnel.v1 import tunnel_pb2
 from services.device_agent import tunnelling
 from services.device_agent.app import Agent
+from services.device_agent.metrics import AgentCollector
 from services.device_agent.testing.app import running, states
 from services.device_agent.testing.tasks import task
 
@@ -18,6 +19,11 @@ def run(context):
 """
 UPLOADS = {stream: {"n": ("NUMBER", 0)} for stream in STREAMS}
 NAMES = [f"task-{letter}" for letter in "abcde"]
+
+
+async def metric(agent, name):
+    families = await asyncio.to_thread(lambda: list(AgentCollector(agent).collect()))
+    return next(family.samples[0].value for family in families if family.name == name)
 
 
 def count(cloud):
@@ -37,12 +43,14 @@ async def test_eighty_streams_with_frames_take_turns_and_the_status_says_so(clou
     for name in NAMES:
         cloud.publish(task(name, source=SENDS, uploads=UPLOADS))
     await cloud.want("d1", dict.fromkeys(NAMES, "1"))
-    async with running(Agent(agent_config(metrics_port=0))) as app:
+    agent = Agent(agent_config())
+    async with running(agent) as app:
         await app.until(lambda s: states(s) == {f"{name}@1": "ACTIVE" for name in NAMES})
         await cloud.stop()
         await app.go()
         await app.until(lambda s: s.counters.frame_count == 80)
         await app.until_problem("80 streams have frames and a connection carries 64")
+        assert await metric(agent, "isthmus_device_agent_left_out_streams") == 16
         await cloud.start()
         await cloud.until(lambda: count(cloud) == 80)
         await app.until(lambda s: s.counters.acked_frame_count == 80 and not s.problems)
