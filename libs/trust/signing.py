@@ -80,6 +80,24 @@ def add_signatures(signed: trust_pb2.Signed, keys: Iterable[SigningKey]) -> trus
     return trust_pb2.Signed(type=signed.type, payload=signed.payload, signatures=[*kept, *added.signatures])
 
 
+def good_signatures(
+    signed: trust_pb2.Signed, message_type: str, role: RoleKeys
+) -> dict[str, trust_pb2.Signature]:
+    """Return the signatures by keys of `role` that hold for the payload as a `message_type`, by key id."""
+    covered = signed_bytes(message_type, signed.payload)
+    good: dict[str, trust_pb2.Signature] = {}
+    for signature in signed.signatures:
+        public = role.keys.get(signature.key_id)
+        if public is None or signature.key_id in good or len(signature.value) != SIGNATURE_BYTES:
+            continue
+        try:
+            public.verify(signature.value, covered)
+        except InvalidSignature:
+            continue
+        good[signature.key_id] = signature
+    return good
+
+
 def verify(signed: trust_pb2.Signed, expected_type: str, role: RoleKeys) -> bytes:
     """Return the payload if enough distinct keys of `role` signed it as an `expected_type`.
 
@@ -94,17 +112,7 @@ def verify(signed: trust_pb2.Signed, expected_type: str, role: RoleKeys) -> byte
     if len(signed.signatures) > MAX_SIGNATURES or len(signed.payload) > MAX_PAYLOAD_BYTES:
         text = f"{expected_type} has more than {MAX_SIGNATURES} signatures or {MAX_PAYLOAD_BYTES} bytes"
         raise Untrusted(text, reason="MALFORMED")
-    covered = signed_bytes(expected_type, signed.payload)
-    good: set[str] = set()
-    for signature in signed.signatures:
-        public = role.keys.get(signature.key_id)
-        if public is None or signature.key_id in good or len(signature.value) != SIGNATURE_BYTES:
-            continue
-        try:
-            public.verify(signature.value, covered)
-        except InvalidSignature:
-            continue
-        good.add(signature.key_id)
+    good = good_signatures(signed, expected_type, role)
     if not role.keys or len(good) < role.threshold:
         text = f"{expected_type}: {len(good)} of the {max(role.threshold, 1)} signatures needed hold"
         raise Untrusted(text, reason="SIGNATURE_THRESHOLD")

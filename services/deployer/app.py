@@ -86,7 +86,7 @@ def build(
     census = Census(store, books, clock)
     feed = Feed(store, books, signals, clock, log_count=config.push_log_count)
     fleet = Fleet(store, books, notary, signals, clock, randomness)
-    releases = Releases(store, books, census, signals, clock, randomness)
+    releases = Releases(store, books, notary, census, signals, clock, randomness)
     pull = Pull(
         store,
         books,

@@ -204,6 +204,16 @@ def device(value: DeviceView) -> device_pb2.Device:
         wanted=value.wanted,
         revoked=value.device.revoked,
         etag=str(value.device.revision),
+        failures=[
+            device_pb2.VersionFailure(
+                version=str(failure.version),
+                release=str(failure.release),
+                reason=failure.reason,
+                message=failure.message,
+                event_time=timestamp(failure.time),
+            )
+            for failure in value.failures
+        ],
     )
 
 
@@ -280,6 +290,7 @@ def release(view: ReleaseView) -> release_pb2.Release:
             release_pb2.FailureCount(reason=failure.reason, device_count=failure.devices)
             for failure in view.counts.failures
         ],
+        late_failed_count=view.late_failed,
     )
 
 

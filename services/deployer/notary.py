@@ -19,13 +19,17 @@ from libs.trust.digests import sha256_of
 from libs.trust.errors import Untrusted
 from libs.trust.keys import SigningKey, raw_public
 from libs.trust.root import Root, root_from_payload, verify_first_root, verify_next_root
-from libs.trust.signing import sign_message, verify
+from libs.trust.signing import MAX_PAYLOAD_BYTES, MAX_SIGNATURES, good_signatures, sign_message, verify
 from libs.trust.state import MANIFEST_TYPE
 from services.deployer.domain.model import DeviceSet
-from services.deployer.domain.trust import Key, OpenedRoot
+from services.deployer.domain.trust import Key, OpenedRoot, Signers
 
 CREDENTIAL_TYPE = "isthmus-credential+jwt"
 ISSUER = "deployer"
+MAX_ROOT_BYTES = 64 * 1024
+"""Twice of what 64 keys in every role and 64 signatures take: every device reads each root."""
+MAX_MANIFEST_BYTES = MAX_PAYLOAD_BYTES + MAX_SIGNATURES * 256
+"""Payload and signatures, so that a plan with one of them, and a set, and a root fits into a message."""
 
 
 class KeyNotary:
@@ -51,7 +55,7 @@ class KeyNotary:
 
     def open_root(self, signed: bytes, previous: bytes | None) -> OpenedRoot:
         """See `Notary`."""
-        message = _signed(signed)
+        message = _bounded(signed, "root", MAX_ROOT_BYTES)
         root = verify_first_root(message) if previous is None else verify_next_root(_root(previous), message)
         return OpenedRoot(
             root.tenant,
@@ -63,8 +67,33 @@ class KeyNotary:
 
     def open_manifest(self, signed: bytes, root: bytes) -> tuple[CheckedManifest, str]:
         """See `Notary`."""
-        payload = verify(_signed(signed), MANIFEST_TYPE, _root(root).author)
+        message = _bounded(signed, "manifest", MAX_MANIFEST_BYTES)
+        payload = verify(message, MANIFEST_TYPE, _root(root).author)
         return check_manifest(_manifest(payload)), sha256_of(payload)
+
+    def signers(self, signed: bytes, root: bytes) -> Signers:
+        """See `Notary`."""
+        message, author = _signed(signed), _root(root).author
+        return Signers(
+            tuple(sorted({signature.key_id for signature in message.signatures})),
+            frozenset(good_signatures(message, MANIFEST_TYPE, author)),
+            frozenset(author.keys),
+            author.threshold,
+        )
+
+    def add_signatures(self, stored: bytes, signed: bytes, root: bytes) -> bytes:
+        """See `Notary`."""
+        message, author = _signed(stored), _root(root).author
+        there = good_signatures(message, MANIFEST_TYPE, author)
+        added = good_signatures(_signed(signed), MANIFEST_TYPE, author)
+        if added.keys() <= there.keys():
+            return stored
+        held = there | added
+        others = [each for each in message.signatures if each.key_id not in held]
+        # Where there is no room for all, it is those that no device asks for any more that go, oldest first.
+        kept = [*others, *held.values()][-MAX_SIGNATURES:]
+        merged = trust_pb2.Signed(type=message.type, payload=message.payload, signatures=kept)
+        return merged.SerializeToString(deterministic=True)
 
     def read_manifest(self, signed: bytes) -> CheckedManifest:
         """See `Notary`."""
@@ -125,6 +154,15 @@ def load_signing_keys(current: Path, following: Path | None) -> tuple[SigningKey
                 f"{following}: holds the same key as {current}; remove it for a new one to be made"
             )
     return tuple(keys)
+
+
+def _bounded(data: bytes, what: str, most_bytes: int) -> trust_pb2.Signed:
+    if len(data) > most_bytes:
+        raise Untrusted(
+            f"{what}: has {len(data)} bytes with its signatures; at most {most_bytes} are taken",
+            reason="MALFORMED",
+        )
+    return _signed(data)
 
 
 def _signed(data: bytes) -> trust_pb2.Signed:

@@ -38,6 +38,7 @@ from services.deployer.domain.model import (
     Stage,
     Task,
     Version,
+    VersionFailure,
 )
 
 T = TypeVar("T")
@@ -65,6 +66,10 @@ class Tx(Protocol):
 
     def get_version(self, name: VersionName) -> Version | None:
         """Return a version, or None."""
+        ...
+
+    def replace_manifest(self, version: Version) -> None:
+        """Store a version's manifest, which has other signatures now; nothing else of it changes."""
         ...
 
     def list_versions(self, task: TaskName, before: int | None, limit: int) -> Sequence[Version]:
@@ -174,6 +179,10 @@ class Tx(Protocol):
         """Return a device's stages, of all releases."""
         ...
 
+    def device_failures(self, device: DeviceName, limit: int) -> Sequence[VersionFailure]:
+        """Return what failed on a device, those of the newest release first."""
+        ...
+
     def drop_stages(self, device: DeviceName, releases: Collection[int]) -> None:
         """Forget a device's stages for the releases with these sequences."""
         ...
@@ -184,6 +193,10 @@ class Tx(Protocol):
 
     def stage_counts(self, release_sequence: int) -> Mapping[Stage, int]:
         """Return how many devices stand at each stage of a release."""
+        ...
+
+    def failed_count(self, release_sequence: int) -> int:
+        """Return how many devices stand at FAILED for a release."""
         ...
 
     def failure_counts(self, release_sequence: int, limit: int) -> Sequence[FailureCount]:

@@ -1,6 +1,8 @@
 """Tasks and their versions: what can be released."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from libs.common.clock import Clock
 from libs.common.errors import AlreadyExists, Exhausted, Invalid, Precondition
@@ -82,6 +84,9 @@ class Catalogue:
     async def publish(self, task: TaskName, signed: bytes, actor: str, *, validate_only: bool) -> Version:
         """Check a signed manifest whole, and keep it as a version unless `validate_only`.
 
+        A version that is there already with the same payload gets those signatures by the root's authors that
+        it lacks.
+
         Raises:
             NotFound: when there is no such task.
             Precondition: when the tenant has no root, it has expired, or blobs aren't there.
@@ -117,7 +122,7 @@ class Catalogue:
             there = tx.get_version(version.name)
             if there is not None:
                 if there.manifest_digest == digest:
-                    return there
+                    return self._add_signatures(tx, there, signed, actor, now, validate_only=validate_only)
                 raise AlreadyExists(
                     f"{version.name}: was published with other content, and versions never change; "
                     "publish it under a new version",
@@ -135,6 +140,27 @@ class Catalogue:
             return stored
 
         return await (self._store.read(work) if validate_only else self._store.run(work))
+
+    def _add_signatures(
+        self, tx: Tx, there: Version, signed: bytes, actor: str, now: datetime, *, validate_only: bool
+    ) -> Version:
+        tenant = there.name.tenant
+        root = newest_root(tx, tenant, now)
+        merged = self._notary.add_signatures(there.manifest, signed, root.signed)
+        if merged == there.manifest:
+            return there
+        before, after = (
+            self._notary.signers(manifest, root.signed).held for manifest in (there.manifest, merged)
+        )
+        there = replace(there, manifest=merged)
+        if not validate_only:
+            tx.replace_manifest(there)
+            detail = (
+                f"signature by {', '.join(sorted(after - before))} added; "
+                f"{len(after)} hold under root {root.version}"
+            )
+            tx.add_audit(AuditEntry(tenant, actor, "version.sign", str(there.name), detail, now))
+        return there
 
     async def _check_blobs(self, tenant: str, manifest: CheckedManifest) -> None:
         missing = []
@@ -180,6 +206,28 @@ def _task(tx: Tx, name: TaskName) -> Task:
     if task is None:
         raise no_task(tx, name)
     return task
+
+
+def check_trusted(tx: Tx, notary: Notary, version: Version, now: datetime) -> None:
+    """Raise Precondition unless devices that have the tenant's newest root would believe a version."""
+    root = newest_root(tx, version.name.tenant, now)
+    signers = notary.signers(version.manifest, root.signed)
+    if signers.enough:
+        return
+    raise Precondition(
+        f"{version.name}: root {root.version} takes signatures by {signers.threshold} of its authors "
+        f"({_keys(signers.authors)}), and of those who signed the version ({_keys(signers.signed)}) "
+        f"{len(signers.held)} count, so that devices would refuse it; publish the same version again, signed "
+        "with a current author key, which adds the signature (isthmus task publish)",
+        reason="VERSION_UNTRUSTED",
+        metadata={"version": str(version.name), "authors": ",".join(sorted(signers.authors))},
+    )
+
+
+def _keys(ids: Collection[str]) -> str:
+    # Error texts have room for some; whoever needs all reads the root.
+    shown_ids = ", ".join(sorted(each[:32] for each in ids)[:5])
+    return shown_ids + (f" and {len(ids) - 5} more" if len(ids) > 5 else "") or "none"
 
 
 def _missing(digests: list[str]) -> Precondition:

@@ -14,7 +14,7 @@ from libs.common.names import DeviceName, check_id, shown
 from libs.common.rand import Randomness
 from libs.trust.keys import public_from_raw
 from services.deployer.domain.missing import not_found
-from services.deployer.domain.model import AuditEntry, Device, EnrolmentToken
+from services.deployer.domain.model import AuditEntry, Device, EnrolmentToken, VersionFailure
 from services.deployer.domain.rollout import Book, Books, failures_of, profile_of
 from services.deployer.domain.signals import Signals
 from services.deployer.domain.texts import check_text
@@ -26,6 +26,8 @@ TOKEN_PREFIX = "ise_"
 DEFAULT_TTL, MAX_TTL = timedelta(hours=24), timedelta(days=30)
 MAX_USES = 1_000_000
 MAX_ATTRIBUTES = 64
+MAX_FAILURES = 20
+"""That a device is shown with."""
 MAX_VALUE_BYTES = 256
 _KEY = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _LONGEST_TOKEN = 256
@@ -58,6 +60,8 @@ class DeviceView:
 
     device: Device
     wanted: tuple[str, ...]
+    failures: tuple[VersionFailure, ...] = ()
+    """What failed on it, by newest release; left out of lists."""
 
 
 class Fleet:
@@ -185,7 +189,7 @@ class Fleet:
 
         def work(tx: Tx) -> list[DeviceView]:
             book = self._books.of(tx, tenant)
-            return [self._view(tx, device, book) for device in tx.list_devices(tenant, after, limit)]
+            return [self._short_view(tx, device, book) for device in tx.list_devices(tenant, after, limit)]
 
         return await self._store.read(work)
 
@@ -252,6 +256,10 @@ class Fleet:
                 tx.put_running(offer.release, [device])
 
     def _view(self, tx: Tx, device: Device, book: Book) -> DeviceView:
+        failures = tuple(tx.device_failures(device.name, MAX_FAILURES))
+        return replace(self._short_view(tx, device, book), failures=failures)
+
+    def _short_view(self, tx: Tx, device: Device, book: Book) -> DeviceView:
         if device.revoked:
             return DeviceView(device, ())
         failures = failures_of(tx.device_stages(device.name))
@@ -323,7 +331,8 @@ def _device(tx: Tx, name: DeviceName) -> Device:
 
 def _revoked(name: DeviceName) -> Forbidden:
     return Forbidden(
-        f"{name}: was revoked; enrol under a new id if it shall come back", reason="DEVICE_REVOKED"
+        f"{name}: this device was revoked, for good; if it shall come back, enrol it under a new id",
+        reason="DEVICE_REVOKED",
     )
 
 

@@ -31,12 +31,13 @@ class BlobRef:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A published version of a task; never changes."""
+    """A published version of a task; never changes but for signatures that are added to its manifest."""
 
     name: VersionName
     manifest: bytes
-    """The serialised `isthmus.trust.v1.Signed`, as the author's machine sent it."""
+    """The serialised `isthmus.trust.v1.Signed`."""
     manifest_digest: str
+    """Of the signed payload, as the author's machine sent it."""
     create_time: datetime
     publisher: str
     total_bytes: int
@@ -126,6 +127,19 @@ class DeviceStage:
     stage: Stage
     failure_reason: str = ""
     failure_message: str = ""
+    time: datetime | None = None
+    """When the deployer was told; None where nobody told it, and from before this was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFailure:
+    """A version that a device gave up under a release."""
+
+    version: VersionName
+    release: ReleaseName
+    reason: str
+    message: str
+    time: datetime | None
 
 
 class ReleaseState(enum.IntEnum):

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from libs.common.clock import Clock
 from libs.common.errors import Invalid, NotFound, Precondition
@@ -19,6 +19,7 @@ from services.deployer.domain.model import (
     DeviceSet,
     DeviceStage,
     ReleaseState,
+    Root,
     SetEntry,
     Stage,
     StageReport,
@@ -36,8 +37,10 @@ MAX_REPORT_ID_BYTES = 64
 MAX_MESSAGE_BYTES = 4096
 MAX_ROOTS = 64
 MAX_ANSWER_BYTES = 3 * 1024 * 1024
-"""Set, roots and manifests of one plan, so that it stays below the limit of a message. For manifests that are
-left out a device asks again, once its profile holds the others."""
+"""Set, roots and manifests of one plan, so that it stays below the limit of a message. For what is left out a
+device asks again: for roots once it has taken the others, for manifests once its profile holds the others."""
+_FRAMING_BYTES = 8
+"""What a message adds to each part of it: a tag and a length."""
 _SEEN_EVERY = timedelta(seconds=60)
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _PYTHON = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
@@ -113,10 +116,10 @@ class Pull:
 
         def work(
             tx: Tx,
-        ) -> tuple[Device, Device, list[tuple[Offer, Version]], list[ReleaseName], list[bytes]]:
+        ) -> tuple[Device, Device, list[tuple[Offer, Version]], list[ReleaseName], list[Root], int]:
             device = known_device(tx, name)
-            newest_root(tx, name.tenant)
-            chosen, failed = self._choose(tx, device, profile, wish)
+            newest = newest_root(tx, name.tenant)
+            chosen, failed = self._choose(tx, device, profile, wish, now)
             digest = _set_digest(_entries(chosen))
             after = replace(device, reported=profile)
             if digest != device.set_digest:
@@ -125,9 +128,9 @@ class Pull:
                 after = replace(after, last_seen_time=now)
                 tx.touch_device(after)
             roots = tx.list_roots(name.tenant, wish.root_version + 1, MAX_ROOTS)
-            return device, after, chosen, failed, [root.signed for root in roots]
+            return device, after, chosen, failed, list(roots), newest.version
 
-        before, after, chosen, failed, roots = await self._store.run(work)
+        before, after, chosen, failed, newer, newest_version = await self._store.run(work)
         if before.reported != after.reported or failed:
             self._signals.device_changed(name)
         self._signals.releases_changed(failed)
@@ -137,16 +140,21 @@ class Pull:
         signed = self._notary.sign_set(DeviceSet(name, after.set_counter, now, now + self._set_ttl, entries))
         self._meter.set_signed()
         wanted = {offer.entry for offer, _ in chosen}
+        room = MAX_ANSWER_BYTES - len(signed)
+        roots = _fitting([root.signed for root in newer], room)
         lacking = [version.manifest for offer, version in chosen if offer.entry not in profile]
+        if roots and newer[len(roots) - 1].version < newest_version:
+            # By a root in the middle a device might find a good manifest to be nobody's, for good.
+            lacking = []
         return Plan(
             device_set=signed,
-            manifests=_fitting(lacking, MAX_ANSWER_BYTES - len(signed) - sum(map(len, roots))),
+            manifests=_fitting(lacking, room - sum(map(len, roots))),
             remove=tuple(entry for entry in profile if entry not in wanted),
-            roots=tuple(roots),
+            roots=roots,
         )
 
     def _choose(
-        self, tx: Tx, device: Device, profile: Sequence[str], wish: Wish
+        self, tx: Tx, device: Device, profile: Sequence[str], wish: Wish, now: datetime
     ) -> tuple[list[tuple[Offer, Version]], list[ReleaseName]]:
         """Return what the device should run, leaving out, as failed, what can't run there."""
         book = self._books.of(tx, device.name.tenant)
@@ -162,7 +170,8 @@ class Pull:
                 if why is None:
                     chosen.append((offer, version))
                     continue
-                again = tx.put_stage(_stage(device.name, offer, Stage.FAILED, INCOMPATIBLE, why)) or again
+                stage = _stage(device.name, offer, Stage.FAILED, INCOMPATIBLE, why, now)
+                again = tx.put_stage(stage) or again
                 failed.append(offer.release.name)
             if not again:
                 return chosen, failed
@@ -206,7 +215,7 @@ class Pull:
                 if offer is None:
                     continue
                 reason = report.failure_reason or (UNKNOWN if report.stage is Stage.FAILED else "")
-                stage = _stage(name, offer, report.stage, reason, report.failure_message)
+                stage = _stage(name, offer, report.stage, reason, report.failure_message, now)
                 if tx.put_stage(stage):
                     counted.append(report.stage)
                     touched.add(offer.release.name)
@@ -264,9 +273,11 @@ def _check_report(report: StageReport, where: str, device: DeviceName) -> None:
     check_text(report.failure_message, f"{where}.failure_message", MAX_MESSAGE_BYTES)
 
 
-def _stage(name: DeviceName, offer: Offer, stage: Stage, reason: str, message: str) -> DeviceStage:
-    version = offer.release.version
-    return DeviceStage(name, offer.release.sequence, version.task, version.version, stage, reason, message)
+def _stage(
+    name: DeviceName, offer: Offer, stage: Stage, reason: str, message: str, now: datetime
+) -> DeviceStage:
+    version, sequence = offer.release.version, offer.release.sequence
+    return DeviceStage(name, sequence, version.task, version.version, stage, reason, message, now)
 
 
 def _entries(chosen: Sequence[tuple[Offer, Version]]) -> tuple[SetEntry, ...]:
@@ -282,13 +293,13 @@ def _set_digest(entries: Sequence[SetEntry]) -> bytes:
     return hashlib.sha256(json.dumps(content).encode()).digest()
 
 
-def _fitting(manifests: Sequence[bytes], most_bytes: int) -> tuple[bytes, ...]:
-    """Return the first manifests that fit, and at least one: each plan must lead on."""
+def _fitting(parts: Sequence[bytes], most_bytes: int) -> tuple[bytes, ...]:
+    """Return the first parts that fit, and at least one: each plan must lead on."""
     total = 0
     fitting: list[bytes] = []
-    for manifest in manifests:
-        total += len(manifest)
+    for part in parts:
+        total += len(part) + _FRAMING_BYTES
         if total > most_bytes and fitting:
             break
-        fitting.append(manifest)
+        fitting.append(part)
     return tuple(fitting)

@@ -9,7 +9,8 @@ from libs.common.clock import Clock
 from libs.common.errors import AlreadyExists, Precondition
 from libs.common.names import ReleaseName, VersionName
 from libs.common.rand import Randomness
-from services.deployer.domain.census import Census, Selection, counts_of
+from services.deployer.domain.catalogue import check_trusted
+from services.deployer.domain.census import MAX_FAILURES, Census, Selection, counts_of
 from services.deployer.domain.creates import earlier_answer, remember
 from services.deployer.domain.fleet import check_etag
 from services.deployer.domain.gate import decide, devices, most_often
@@ -18,6 +19,7 @@ from services.deployer.domain.model import AuditEntry, Counts, Gate, Release, Re
 from services.deployer.domain.release_rules import check_gate, check_reason, check_shares
 from services.deployer.domain.rollout import Books, Offer
 from services.deployer.domain.signals import Signals
+from services.deployer.domain.trust import Notary
 from services.deployer.store import Store, Tx
 
 
@@ -41,7 +43,10 @@ class ReleaseView:
 
     release: Release
     counts: Counts
+    """For an ended one as the gate last saw them, but for the reasons of failures, which go on."""
     reason: str
+    late_failed: int = 0
+    """Devices that failed after the release had ended."""
 
 
 class Releases:
@@ -51,6 +56,7 @@ class Releases:
         self,
         store: Store,
         books: Books,
+        notary: Notary,
         census: Census,
         signals: Signals,
         clock: Clock,
@@ -62,6 +68,7 @@ class Releases:
         """Let a watcher look again after `watch_recheck_s`, and not before `watch_interval_s`."""
         self._store = store
         self._books = books
+        self._notary = notary
         self._census = census
         self._signals = signals
         self._clock = clock
@@ -80,6 +87,7 @@ class Releases:
             Invalid: for a policy, steps or a gate that break a rule.
             NotFound: when the tenant has no such version.
             AlreadyExists: when there is a release of that id.
+            Precondition: when too few of the newest root's authors signed the version, or the root expired.
         """
         now = self._clock.now()
         check_shares(new.shares)
@@ -105,7 +113,7 @@ class Releases:
             earlier = earlier_answer(tx, new.tenant, new.request_id, new.fingerprint)
             if earlier is not None:
                 return _release(tx, ReleaseName.parse(earlier)), []
-            _check_new(tx, release)
+            _check_new(tx, self._notary, release)
             return None, self._books.of(tx, new.tenant).open_releases(new.version.task)
 
         done, older = await self._store.read(before)
@@ -121,7 +129,7 @@ class Releases:
             earlier = earlier_answer(tx, new.tenant, new.request_id, new.fingerprint)
             if earlier is not None:
                 return _release(tx, ReleaseName.parse(earlier)), []
-            _check_new(tx, release)
+            _check_new(tx, self._notary, release)
             stored = tx.add_release(release)
             ended = self._supersede(tx, stored, replaced, now)
             remember(tx, new.tenant, new.request_id, new.fingerprint, stored.name, now)
@@ -239,7 +247,7 @@ class Releases:
         """Take a release's version back from every device, ended or not; raise NotFound or Conflict."""
         check_reason(reason)
         stored = await self._store.read(lambda tx: _release(tx, name))
-        counts = (await self._view(stored)).counts
+        counts = await self._counts_now(stored)
         figures = (
             f"it had {counts.confirmed} of {devices(counts.targeted)} confirmed, {counts.failed} failed"
             f"{most_often(counts, ', ')}"
@@ -253,6 +261,14 @@ class Releases:
 
         detail = f"{reason} ({figures})" if reason else figures
         return await self._steer(name, etag, actor, "release.roll_back", detail, change)
+
+    async def _counts_now(self, release: Release) -> Counts:
+        """Return counts with all that devices have said, also after the release had ended."""
+        ended = release.end_counts
+        if ended is None or release.state is ReleaseState.ROLLED_BACK:
+            return (await self._view(release)).counts
+        counts = await self._store.read(lambda tx: counts_of(tx, release, None))
+        return replace(counts, targeted=max(counts.targeted, ended.targeted))
 
     async def _steer(
         self,
@@ -285,7 +301,7 @@ class Releases:
 
     async def _view(self, release: Release) -> ReleaseView:
         if release.state.ended:
-            return ReleaseView(release, release.end_counts or Counts(), release.state_reason)
+            return await self._store.read(lambda tx: _ended_view(tx, release))
         selection = await self._census.of(release)
         counts = await self._store.read(lambda tx: counts_of(tx, release, selection.targeted))
         decision = decide(
@@ -297,6 +313,19 @@ class Releases:
             elsewhere=len(selection.elsewhere),
         )
         return ReleaseView(release, counts, decision.reason)
+
+
+def _ended_view(tx: Tx, release: Release) -> ReleaseView:
+    counts = release.end_counts or Counts()
+    if release.state is ReleaseState.ROLLED_BACK:
+        return ReleaseView(release, counts, release.state_reason)
+    # Its version stays on devices, reaches new ones, and may fail there: nobody else would tell.
+    late = max(0, tx.failed_count(release.sequence) - counts.failed)
+    if not late:
+        return ReleaseView(release, counts, release.state_reason)
+    counts = replace(counts, failures=tuple(tx.failure_counts(release.sequence, MAX_FAILURES)))
+    reason = f"{release.state_reason}; since then {devices(late)} failed{most_often(counts, ', ')}"
+    return ReleaseView(release, counts, reason, late)
 
 
 def rolled_back(release: Release, reason: str, counts: Counts, now: datetime) -> Release:
@@ -320,9 +349,11 @@ def close_step(
     return (*earlier, replace(last, counts=counts, close_time=close_time))
 
 
-def _check_new(tx: Tx, release: Release) -> None:
-    if tx.get_version(release.version) is None:
+def _check_new(tx: Tx, notary: Notary, release: Release) -> None:
+    version = tx.get_version(release.version)
+    if version is None:
         raise no_version(tx, release.version)
+    check_trusted(tx, notary, version, release.create_time)
     if tx.get_release(release.name) is not None:
         raise AlreadyExists(f"{release.name}: exists already; choose another id", reason="RELEASE_EXISTS")
 

@@ -31,6 +31,23 @@ class Key:
     public_key: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Signers:
+    """Who signed a manifest, and who a root's author role says should have. All are key ids."""
+
+    signed: tuple[str, ...]
+    """The keys whose signatures are there, sorted, whether or not they hold."""
+    held: frozenset[str]
+    """Those of the authors whose signatures hold."""
+    authors: frozenset[str]
+    threshold: int
+
+    @property
+    def enough(self) -> bool:
+        """Whether devices that pinned the root believe the manifest."""
+        return len(self.held) >= self.threshold
+
+
 class Notary(Protocol):
     """Signs and verifies. Bytes called `signed` are serialised `isthmus.trust.v1.Signed` messages."""
 
@@ -39,15 +56,29 @@ class Notary(Protocol):
         ...
 
     def open_root(self, signed: bytes, previous: bytes | None) -> OpenedRoot:
-        """Verify a first root, or one that follows `previous`; raise Untrusted when it doesn't hold."""
+        """Verify a first root, or one that follows `previous`; raise Untrusted when it doesn't hold.
+
+        So it does when it is larger than a root of 64 keys has to be.
+        """
         ...
 
     def open_manifest(self, signed: bytes, root: bytes) -> tuple[CheckedManifest, str]:
         """Verify a manifest by the root's authors and check it; return it and its payload's digest.
 
         Raises:
-            Untrusted: when too few signatures hold.
+            Untrusted: when too few signatures hold, or the whole is too large.
             Invalid: when the manifest breaks a rule.
+        """
+        ...
+
+    def signers(self, signed: bytes, root: bytes) -> Signers:
+        """Tell who signed a manifest, by the root's authors."""
+        ...
+
+    def add_signatures(self, stored: bytes, signed: bytes, root: bytes) -> bytes:
+        """Return `stored` with those signatures of `signed` besides that hold by the root's authors.
+
+        Both have the same payload. When there are none that it lacks, it comes back as it is.
         """
         ...
 

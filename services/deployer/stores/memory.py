@@ -27,6 +27,7 @@ from services.deployer.domain.model import (
     Stage,
     Task,
     Version,
+    VersionFailure,
 )
 from services.deployer.store import Tx
 
@@ -104,6 +105,11 @@ class MemoryTx:
     def get_version(self, name: VersionName) -> Version | None:
         """See `Tx`."""
         return self._t.versions.get(name)
+
+    def replace_manifest(self, version: Version) -> None:
+        """See `Tx`."""
+        stored = self._t.versions[version.name]
+        self._t.versions[version.name] = replace(stored, manifest=version.manifest)
 
     def list_versions(self, task: TaskName, before: int | None, limit: int) -> Sequence[Version]:
         """See `Tx`."""
@@ -248,6 +254,16 @@ class MemoryTx:
         """See `Tx`."""
         return [s for (d, _), s in sorted(self._t.stages.items(), key=_stage_order) if d == device]
 
+    def device_failures(self, device: DeviceName, limit: int) -> Sequence[VersionFailure]:
+        """See `Tx`."""
+        releases = {release.sequence: release for release in self._t.releases.values()}
+        failed = [s for s in reversed(self.device_stages(device)) if s.stage is Stage.FAILED]
+        return [
+            VersionFailure(release.version, release.name, s.failure_reason, s.failure_message, s.time)
+            for s in failed
+            if (release := releases.get(s.release_sequence)) is not None
+        ][:limit]
+
     def drop_stages(self, device: DeviceName, releases: Collection[int]) -> None:
         """See `Tx`."""
         for sequence in releases:
@@ -264,6 +280,10 @@ class MemoryTx:
     def stage_counts(self, release_sequence: int) -> Mapping[Stage, int]:
         """See `Tx`."""
         return Counter(s.stage for (_, r), s in self._t.stages.items() if r == release_sequence)
+
+    def failed_count(self, release_sequence: int) -> int:
+        """See `Tx`."""
+        return self.stage_counts(release_sequence).get(Stage.FAILED, 0)
 
     def failure_counts(self, release_sequence: int, limit: int) -> Sequence[FailureCount]:
         """See `Tx`."""

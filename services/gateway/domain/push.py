@@ -12,7 +12,8 @@ _SNAPSHOT_SOON_S = 1.0
 def revoked_error() -> Unauthenticated:
     """Return what a revoked device is told."""
     return Unauthenticated(
-        "this device was revoked; only a new enrolment lets it in again", reason="REVOKED_DEVICE"
+        "this device was revoked, for good; if it shall come back, enrol it under a new id",
+        reason="DEVICE_REVOKED",
     )
 
 

@@ -160,7 +160,7 @@ async def test_a_device_gets_in_until_it_is_revoked(tmp_path):
         feed.send(DEVICE, b"", revoked=True)
         for ended in (held.read(), watch.read(), channel.unary_unary(UNARY.path)(b"", metadata=metadata)):
             code, error = await refused(ended)
-            assert (code, error.reason) == ("UNAUTHENTICATED", "REVOKED_DEVICE")
+            assert (code, error.reason) == ("UNAUTHENTICATED", "DEVICE_REVOKED")
         assert len(made.live) == 0
 
 
@@ -209,7 +209,7 @@ async def test_until_its_first_snapshot_a_gateway_lets_no_device_in_and_afterwar
         assert await states() == {"": "SERVING", "isthmus.gateway.v1.PushService": "SERVING"}
         assert await unary(b"", metadata=good.metadata(clock.now()))
         code, error = await refused(unary(b"", metadata=revoked.metadata(clock.now())))
-        assert (code, error.reason) == ("UNAUTHENTICATED", "REVOKED_DEVICE")
+        assert (code, error.reason) == ("UNAUTHENTICATED", "DEVICE_REVOKED")
 
         # The deployer goes away, even for a new snapshot: what was known stays in force.
         feed.hold.clear()
@@ -219,7 +219,7 @@ async def test_until_its_first_snapshot_a_gateway_lets_no_device_in_and_afterwar
         assert not made.feed.current
         assert await unary(b"", metadata=good.metadata(clock.now()))
         code, error = await refused(unary(b"", metadata=revoked.metadata(clock.now())))
-        assert (code, error.reason) == ("UNAUTHENTICATED", "REVOKED_DEVICE")
+        assert (code, error.reason) == ("UNAUTHENTICATED", "DEVICE_REVOKED")
 
 
 async def test_a_revoked_key_ends_at_once_with_its_streams(tmp_path):

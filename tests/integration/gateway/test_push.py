@@ -213,7 +213,7 @@ async def test_the_feed_resumes_by_revision_and_reads_a_snapshot_when_that_is_go
         assert await held.read() == gateway_pb2.WatchResponse()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await bad.read()
-        assert error_from_rpc(caught.value).reason == "REVOKED_DEVICE"
+        assert error_from_rpc(caught.value).reason == "DEVICE_REVOKED"
 
 
 async def test_a_storm_of_watches_all_get_their_places_and_their_hints(tmp_path):

@@ -61,6 +61,12 @@ class CataloguePart(Part):
         found = self._c.execute(query).first()
         return None if found is None else _version(found)
 
+    def replace_manifest(self, version: Version) -> None:
+        """See `Tx`."""
+        v, name = versions.c, version.name
+        own = (v.tenant == name.tenant) & (v.task == name.task) & (v.version == name.version)
+        self._c.execute(versions.update().where(own).values(manifest=version.manifest))
+
     def list_versions(self, task: TaskName, before: int | None, limit: int) -> Sequence[Version]:
         """See `Tx`."""
         v = versions.c

@@ -20,6 +20,7 @@ from services.deployer.domain.model import (
     ReleaseState,
     Stage,
     StepStatus,
+    VersionFailure,
 )
 from services.deployer.stores.sql.base import Part, dump, micros, moment
 from services.deployer.stores.sql.schema import releases, reports, requests, stages
@@ -102,7 +103,8 @@ class ReleasesPart(Part):
         """See `Tx`."""
         insert = self._upsert(stages).values(**_stage_values(stage))
         told = {
-            name: getattr(insert.excluded, name) for name in ("stage", "failure_reason", "failure_message")
+            name: getattr(insert.excluded, name)
+            for name in ("stage", "failure_reason", "failure_message", "time")
         }
         result = self._c.execute(
             insert.on_conflict_do_update(
@@ -136,6 +138,27 @@ class ReleasesPart(Part):
         query = select(stages).where(s.tenant == device.tenant, s.device == device.device)
         return [_stage(row) for row in self._c.execute(query.order_by(s.release_sequence))]
 
+    def device_failures(self, device: DeviceName, limit: int) -> Sequence[VersionFailure]:
+        """See `Tx`."""
+        s, r = stages.c, releases.c
+        query = (
+            select(r.release, r.task, r.version, s.failure_reason, s.failure_message, s.time)
+            .join_from(stages, releases, s.release_sequence == r.sequence)
+            .where(s.tenant == device.tenant, s.device == device.device, s.stage == Stage.FAILED.value)
+            .order_by(s.release_sequence.desc())
+            .limit(limit)
+        )
+        return [
+            VersionFailure(
+                VersionName(device.tenant, task, version),
+                ReleaseName(device.tenant, release),
+                reason,
+                message,
+                moment(time),
+            )
+            for release, task, version, reason, message, time in self._c.execute(query)
+        ]
+
     def drop_stages(self, device: DeviceName, releases: Collection[int]) -> None:
         """See `Tx`."""
         s = stages.c
@@ -161,6 +184,11 @@ class ReleasesPart(Part):
             .group_by(stages.c.stage)
         )
         return {Stage(stage): count for stage, count in self._c.execute(query)}
+
+    def failed_count(self, release_sequence: int) -> int:
+        """See `Tx`."""
+        s = stages.c
+        return self._count(stages, s.release_sequence == release_sequence, s.stage == Stage.FAILED.value)
 
     def failure_counts(self, release_sequence: int, limit: int) -> Sequence[FailureCount]:
         """See `Tx`."""
@@ -274,6 +302,7 @@ def _stage_values(stage: DeviceStage) -> dict[str, Any]:
         "stage": stage.stage.value,
         "failure_reason": stage.failure_reason,
         "failure_message": stage.failure_message,
+        "time": micros(stage.time),
     }
 
 
@@ -286,4 +315,5 @@ def _stage(row: Row[Any]) -> DeviceStage:
         Stage(row.stage),
         row.failure_reason,
         row.failure_message,
+        moment(row.time),
     )

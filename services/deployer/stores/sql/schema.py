@@ -125,6 +125,7 @@ stages = Table(
     Column("stage", SmallInteger, nullable=False),
     Column("failure_reason", String(64), nullable=False),
     Column("failure_message", Text, nullable=False),
+    Column("time", BigInteger),
     Index("device_stages_by_release", "release_sequence", "stage"),
     Index(
         "device_stages_failed",

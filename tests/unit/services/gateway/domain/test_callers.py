@@ -162,9 +162,9 @@ async def test_a_revoked_device_stays_out_whatever_is_cached(world):
     token, credential = DEVICE.token(now), DEVICE.credential(now)
     caller = await world.device(token, credential)
     world.push.apply([Change(DEVICE.name, None, revoked=True)])
-    assert await refused(world.device(token, credential)) == "REVOKED_DEVICE"
-    assert await refused(world.callers.recheck(caller)) == "REVOKED_DEVICE"
-    assert await refused(world.device(DEVICE.token(now, jti="2"), credential)) == "REVOKED_DEVICE"
+    assert await refused(world.device(token, credential)) == "DEVICE_REVOKED"
+    assert await refused(world.callers.recheck(caller)) == "DEVICE_REVOKED"
+    assert await refused(world.device(DEVICE.token(now, jti="2"), credential)) == "DEVICE_REVOKED"
 
 
 async def test_before_the_first_snapshot_no_device_comes_in_and_people_do(world):

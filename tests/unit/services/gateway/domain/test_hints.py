@@ -107,5 +107,5 @@ def test_a_revocation_is_passed_on_by_name(push, revoked):
     push.replace(push.index)
     with pytest.raises(Unauthenticated) as caught:
         push.admit(push.fingerprints.of("d"))
-    assert caught.value.reason == "REVOKED_DEVICE"
+    assert caught.value.reason == "DEVICE_REVOKED"
     push.admit(push.fingerprints.of("e"))
