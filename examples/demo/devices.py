@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -113,9 +114,9 @@ class Device:
         for thread in self._threads:
             thread.start()
 
-    def _guard(self, work: object, *args: object) -> None:
+    def _guard(self, work: Callable[..., None], *args: object) -> None:
         try:
-            work(*args)  # type: ignore[operator]
+            work(*args)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.CANCELLED:
                 self.fault = f"{self.device_id}: {error.code().name}: {error.details()}"
