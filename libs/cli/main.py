@@ -6,12 +6,17 @@ Groups are found by the entry points `isthmus.cli`, and each is imported only wh
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Iterable
 from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import TextIO
 
 import click
 
+from libs.cli.files import error_from_os
 from libs.cli.output import Output
 from libs.cli.session import Settings
 from libs.common.errors import Error, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
@@ -131,6 +136,48 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code; see docs/cli.md for what the codes mean."""
     arguments = sys.argv[1:] if argv is None else argv
     as_json = "--json" in arguments
+    out, err = sys.stdout, sys.stderr
+    try:
+        code = _run(arguments, as_json)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _reader_gone()
+    except SystemExit:
+        # click answers a pipe that nobody reads by wrapping the streams and exiting.
+        if sys.stdout is out:
+            raise
+        sys.stdout, sys.stderr = out, err
+        code = _reader_gone()
+    except (OSError, UnicodeError) as error:
+        # Files are checked where they are named; this is what only writing or reading them showed.
+        found = (
+            error_from_os(error)
+            if isinstance(error, OSError)
+            else Invalid(f"a name or a file isn't UTF-8 text: {error}", reason="NOT_TEXT")
+        )
+        _discard(sys.stdout)
+        code = _fail(found, as_json)
+    return code
+
+
+def _reader_gone() -> int:
+    # The reader (head, less) has gone; nothing is wrong and nobody is left to tell.
+    _discard(sys.stdout)
+    return 0
+
+
+def _discard(stream: TextIO) -> None:
+    """Send what a stream still holds nowhere: Python writes it out once more when it ends."""
+    with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def _fail(error: Error, as_json: bool) -> int:
+    Output(as_json=as_json).error(error.reason, error.message, dict(error.metadata))
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
+
+
+def _run(arguments: list[str], as_json: bool) -> int:
     try:
         # `--json` is understood anywhere on the line, since people type it last.
         ordered = ["--json", *(a for a in arguments if a != "--json")] if as_json else arguments
@@ -146,14 +193,9 @@ def main(argv: list[str] | None = None) -> int:
             error.show()
         return 2
     except Error as error:
-        Output(as_json=as_json).error(error.reason, error.message, dict(error.metadata))
-        return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
+        return _fail(error, as_json)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader (head, less) has gone; nothing is wrong and nobody is left to tell.
-        sys.stderr.close()
-        return 0
     return result if isinstance(result, int) else 0
 
 

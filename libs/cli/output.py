@@ -7,20 +7,55 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Any, TextIO
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
 
+from libs.cli.files import error_from_os
+
+_INT64 = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+# Readers that hold numbers as doubles (JavaScript, jq) are exact up to here.
+_EXACT = 2**53 - 1
+
 
 def as_dict(message: Message) -> dict[str, object]:
-    """Return `message` as JSON-able values under its field names, zero values included."""
+    """Return `message` as JSON-able values under its field names, zero values included.
+
+    64-bit integers are numbers up to 2^53 - 1 and text beyond.
+    """
     found = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in _numbers(message.DESCRIPTOR, found).items()}
+
+
+def _numbers(descriptor: Any, value: dict[str, Any]) -> dict[str, Any]:
+    """Turn 64-bit integers, which protobuf's JSON quotes, into numbers where every reader has them exact."""
+    for name, field in descriptor.fields_by_name.items():
+        if name not in value:
+            continue
+        found = value[name]
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            inner = field.message_type.fields_by_name["value"]
+            value[name] = {key: _number(inner, member) for key, member in found.items()}
+        elif isinstance(found, list):
+            value[name] = [_number(field, member) for member in found]
+        else:
+            value[name] = _number(field, found)
+    return value
+
+
+def _number(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        # What has a form of its own in JSON, such as a Timestamp, is text already.
+        return _numbers(field.message_type, value) if isinstance(value, dict) else value
+    if field.cpp_type in _INT64 and isinstance(value, str) and abs(int(value)) <= _EXACT:
+        return int(value)
+    return value
 
 
 def human_bytes(count: float) -> str:
@@ -58,17 +93,29 @@ class Output:
 
     as_json: bool = False
 
-    def message(self, message: Message, rows: Iterable[tuple[str, object]]) -> None:
-        """Print one resource: `message` as JSON, or `rows` (label, value) as a two-column table."""
+    def message(
+        self,
+        message: Message,
+        rows: Iterable[tuple[str, object]],
+        *,
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        """Print one resource: `message` as JSON, or `rows` (label, value) as a two-column table.
+
+        Args:
+            message: the resource.
+            rows: what people see of it.
+            more: what JSON says beside the message's own fields.
+        """
         if self.as_json:
-            self._print_json(as_dict(message))
+            self._print_json(as_dict(message) | dict(more or {}))
             return
         table = Table(show_header=False, box=None, pad_edge=False)
         table.add_column(style="bold")
         table.add_column(overflow="fold")
         for label, value in rows:
             table.add_row(label, str(value))
-        self._console().print(table)
+        self._print(table)
 
     def messages(
         self, messages: Sequence[Message], columns: Sequence[str], rows: Iterable[Sequence[object]]
@@ -98,20 +145,18 @@ class Output:
             table.add_row(*(str(cell) for cell in row))
             count += 1
         if count:
-            self._console().print(table)
+            self._print(table)
         else:
             self.say("(none)")
 
     def line(self, value: Mapping[str, object]) -> None:
         """Print one value of a stream as a line of JSON, whatever the form chosen."""
-        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
-        sys.stdout.flush()
+        _write(json.dumps(value, ensure_ascii=False) + "\n")
 
     def say(self, text: str) -> None:
         """Print text for people; nothing with `as_json`."""
         if not self.as_json:
-            sys.stdout.write(text + "\n")
-            sys.stdout.flush()
+            _write(text + "\n")
 
     def note(self, text: str) -> None:
         """Print progress or a remark for people to stderr; nothing with `as_json`."""
@@ -129,10 +174,29 @@ class Output:
 
     @staticmethod
     def _print_json(value: object) -> None:
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        _write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
     @staticmethod
-    def _console() -> Console:
+    def _print(table: Table) -> None:
         # Not a terminal: print whole cells, so that grep and scripts see what a wide terminal would show.
         out: TextIO = sys.stdout
-        return Console(file=out, width=None if out.isatty() else 220, highlight=False, soft_wrap=False)
+        console = Console(file=out, width=None if out.isatty() else 220, highlight=False, soft_wrap=False)
+        with console.capture() as capture:
+            console.print(table)
+        _write(capture.get())
+
+
+def _write(text: str) -> None:
+    """Write to the standard output, at once.
+
+    Raises:
+        BrokenPipeError: when its reader has gone.
+        Error: when it can't be written, such as a file on a full disk.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise error_from_os(error, "standard output") from error

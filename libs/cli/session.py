@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import click
 import grpc
 
+from libs.cli.files import read_text
 from libs.cli.output import Output
+from libs.cli.tls import explain_connection, read_authority
 from libs.common.client import error_from_rpc
-from libs.common.errors import Error, Invalid, Unauthenticated
+from libs.common.errors import Error, Invalid, Unauthenticated, Unavailable
 from libs.common.names import TenantName, check_id
 from libs.common.service_config import is_loopback_target
+from libs.common.status import DETAILS_TRAILER
 from libs.common.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = ("gateway", "api_key_file", "ca_file", "tenant", "keys_dir")
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+_KEY_FORM = "it must be one line that reads isk_<16 characters>_<64 hex digits>"
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 Stub = TypeVar("Stub")
@@ -117,7 +121,7 @@ class Settings:
             Unauthenticated: when there is no API key.
         """
         gateway = self._resolved("gateway", self.gateway, "127.0.0.1:7400")
-        key = os.environ.get("ISTHMUS_API_KEY", "") or self._read_key()
+        key = self._key()
         ca_file = self._resolved("ca_file", self.ca_file)
         options = [
             ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
@@ -125,11 +129,8 @@ class Settings:
             ("grpc.keepalive_time_ms", 60_000),
         ]
         if ca_file:
-            try:
-                roots = Path(ca_file).read_bytes()
-            except OSError as error:
-                raise Invalid(f"--ca-file {ca_file}: {error.strerror or error}") from error
-            channel = grpc.secure_channel(gateway, grpc.ssl_channel_credentials(roots), options)
+            credentials = grpc.ssl_channel_credentials(read_authority(Path(ca_file)))
+            channel = grpc.secure_channel(gateway, credentials, options)
         else:
             if not is_loopback_target(gateway):
                 raise Invalid(
@@ -139,9 +140,12 @@ class Settings:
             channel = grpc.insecure_channel(gateway, options)
         with channel:
             metadata = (("authorization", f"Bearer {key}"), ("traceparent", _traceparent()))
-            yield Session(channel, gateway, metadata, self)
+            yield Session(channel, gateway, metadata, self, Path(ca_file) if ca_file else None)
 
-    def _read_key(self) -> str:
+    def _key(self) -> str:
+        given = os.environ.get("ISTHMUS_API_KEY", "")
+        if given:
+            return _checked_key(given.strip(), "ISTHMUS_API_KEY")
         path = self._resolved("api_key_file", self.api_key_file)
         if not path:
             raise Unauthenticated(
@@ -150,9 +154,19 @@ class Settings:
                 reason="NO_API_KEY",
             )
         try:
-            return Path(path).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise Unauthenticated(f"API key file {path}: {error}", reason="NO_API_KEY") from error
+            text = read_text(Path(path), "API key file")
+        except Error as error:
+            raise Unauthenticated(error.message, reason="NO_API_KEY") from error
+        return _checked_key(text.strip(), f"API key file {path}")
+
+
+def _checked_key(key: str, where: str) -> str:
+    """Return `key` if it can be sent at all; whether it is one the gateway says. Never repeats it."""
+    if not key:
+        raise Unauthenticated(f"{where}: is empty; {_KEY_FORM}", reason="NO_API_KEY")
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise Unauthenticated(f"{where}: doesn't hold an API key; {_KEY_FORM}", reason="NO_API_KEY")
+    return key
 
 
 def _traceparent() -> str:
@@ -169,6 +183,8 @@ class Session:
     gateway: str
     metadata: tuple[tuple[str, str], ...]
     settings: Settings
+    ca_file: Path | None = None
+    """Whom TLS trusts; None without TLS."""
 
     @property
     def output(self) -> Output:
@@ -212,10 +228,15 @@ class Session:
     def explain(self, error: grpc.RpcError) -> Error:
         """Return an RPC's error in our taxonomy, saying which gateway couldn't be reached."""
         found = error_from_rpc(cast("grpc.aio.AioRpcError", error))
-        if "failed to connect" in found.message.lower():
-            found.message = (
-                f"no gateway answers at {self.gateway}; is the stack up? (`make up`, `make status`)"
-            )
+        said = any(key == DETAILS_TRAILER for key, _ in cast("grpc.Call", error).trailing_metadata() or ())
+        if isinstance(found, Unavailable) and not said:
+            trouble = explain_connection(self.gateway, self.ca_file)
+            if trouble:
+                found.message = trouble
+            elif "failed to connect" in found.message.lower():
+                found.message = (
+                    f"no gateway answers at {self.gateway}; is the stack up? (`make up`, `make status`)"
+                )
         return found
 
     def pages(self, method: Callable[..., Reply], request: Message, limit: int) -> Iterator[Reply]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
 from isthmus.deployer.v1 import blob_pb2, blob_pb2_grpc
 from libs.cli.blobs import upload
+from libs.cli.files import put_at
 from libs.cli.main import Group
 from libs.cli.output import human_bytes
 from libs.cli.session import Session, with_session
@@ -53,19 +53,10 @@ def stat(session: Session, digest: str) -> None:
 def get(session: Session, digest: str, out: str) -> None:
     """Download DIGEST and check it; the file appears only when it is whole."""
     stub = blob_pb2_grpc.BlobServiceStub(session.channel)
-    part = Path(f"{out}.part")
-    try:
-        with part.open("wb") as file:
-            writer = DigestingWriter(file)
-            for chunk in session.stream(
-                stub.ReadBlob, blob_pb2.ReadBlobRequest(digest=digest), timeout_s=3600
-            ):
-                writer.write(chunk.data)
-            file.flush()
-            os.fsync(file.fileno())
+    with put_at(Path(out), "--out", mode=0o644) as file:
+        writer = DigestingWriter(file)
+        for chunk in session.stream(stub.ReadBlob, blob_pb2.ReadBlobRequest(digest=digest), timeout_s=3600):
+            writer.write(chunk.data)
         writer.check(digest, writer.size_bytes, "what arrived")
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
     values = {"digest": digest, "size_bytes": writer.size_bytes, "file": out}
     session.output.values(values, f"{out}: {human_bytes(writer.size_bytes)}")

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from isthmus.deployer.v1 import device_pb2, device_pb2_grpc
+from libs.cli.files import put_at
 from libs.cli.main import Group
 from libs.cli.output import human_time
 from libs.cli.session import Session, with_session
 from libs.cli.values import DURATION, parse_attributes
-from libs.common.fsio import write_atomic
 
 
 @click.group(cls=Group)
@@ -55,10 +55,14 @@ def token(
     )
     if ttl is not None:
         request.ttl.FromMicroseconds(round(ttl * 1e6))
-    made = session.call(device_pb2_grpc.DeviceServiceStub(session.channel).CreateEnrolmentToken, request)
+    stub = device_pb2_grpc.DeviceServiceStub(session.channel)
     if out:
-        write_atomic(Path(out), made.token.encode() + b"\n", mode=0o600)
+        with put_at(Path(out), "--out") as file:
+            made = session.call(stub.CreateEnrolmentToken, request)
+            file.write(made.token.encode() + b"\n")
         made.token = ""
+    else:
+        made = session.call(stub.CreateEnrolmentToken, request)
     session.output.message(
         made,
         [

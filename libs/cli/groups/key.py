@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from isthmus.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from libs.cli.files import put_at
 from libs.cli.main import Group
 from libs.cli.output import human_time
 from libs.cli.session import Session, with_session
 from libs.cli.values import DURATION
-from libs.common.fsio import write_atomic
 
 
 @click.group(cls=Group)
@@ -31,7 +31,9 @@ def key() -> None:
 @click.option("--ttl", type=DURATION, help="How long it works, such as 30d; default: for ever.")
 @click.option("--display-name", default="", help="For people.")
 @click.option(
-    "--out", type=click.Path(dir_okay=False), help="Write the key to this file (0600) instead of printing it."
+    "--out",
+    type=click.Path(dir_okay=False),
+    help="Write the key to this new file (0600) instead of printing it.",
 )
 @with_session
 def create(
@@ -43,10 +45,15 @@ def create(
     )
     if ttl is not None:
         request.ttl.FromMicroseconds(round(ttl * 1e6))
-    made = session.call(gateway_pb2_grpc.KeyServiceStub(session.channel).CreateKey, request)
+    stub = gateway_pb2_grpc.KeyServiceStub(session.channel)
     if out:
-        write_atomic(Path(out), made.secret.encode() + b"\n", mode=0o600)
+        # Another key's file is never overwritten: its secret can't be had again.
+        with put_at(Path(out), "--out", replace=False) as file:
+            made = session.call(stub.CreateKey, request)
+            file.write(made.secret.encode() + b"\n")
         made.secret = ""
+    else:
+        made = session.call(stub.CreateKey, request)
     session.output.message(
         made,
         [
@@ -65,6 +72,7 @@ def list_(session: Session, limit: int) -> None:
     stub = gateway_pb2_grpc.KeyServiceStub(session.channel)
     request = gateway_pb2.ListKeysRequest(parent=str(session.tenant))
     found = [each for page in session.pages(stub.ListKeys, request, limit) for each in page.keys]
+    now = datetime.now(UTC)
     session.output.messages(
         found,
         ("KEY", "FOR PEOPLE", "SCOPES", "EXPIRES", "STATE"),
@@ -76,11 +84,18 @@ def list_(session: Session, limit: int) -> None:
                 human_time(each.expire_time.ToDatetime(tzinfo=UTC))
                 if each.HasField("expire_time")
                 else "never",
-                "revoked" if each.revoked else "good",
+                _state(each, now),
             )
             for each in found
         ),
     )
+
+
+def _state(found: gateway_pb2.Key, now: datetime) -> str:
+    if found.revoked:
+        return "revoked"
+    expired = found.HasField("expire_time") and found.expire_time.ToDatetime(tzinfo=UTC) <= now
+    return "expired" if expired else "good"
 
 
 @key.command()

@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from libs.cli.output import human_seconds
 from libs.cli.session import Session, with_session
-from libs.common.errors import Error, Unavailable
+from libs.common.errors import Error, Forbidden, Unauthenticated, Unavailable
 
 _SERVICES = ("gateway", "deployer", "tunnel")
 
@@ -29,6 +29,8 @@ def status(session: Session) -> None:
             if service == "gateway":
                 raise
             state = f"UNREACHABLE: {error.message}"
+        except (Unauthenticated, Forbidden):
+            raise
         except Error as error:
             state = f"ERROR: {error.message}"
         rows.append((service, state, time.perf_counter() - start))

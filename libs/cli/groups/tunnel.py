@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from isthmus.tunnel.v1 import tunnel_pb2, tunnel_pb2_grpc
+from libs.cli.files import check_target, read_text
 from libs.cli.main import Group
 from libs.cli.session import Session, with_session
 from libs.common.fsio import write_atomic
@@ -24,6 +25,7 @@ def tunnel() -> None:
 @click.option("--stream", default="", help='Only this stream, "<task>/<stream>", or this task\'s.')
 @click.option("--device", default="", help="Only this device id.")
 @click.option("--follow", is_flag=True, help="Go on waiting for more.")
+@click.option("--limit", type=click.IntRange(1), help="End after so many.")
 @click.option("--tombstones", is_flag=True, help="Show refused and dropped frames too.")
 @click.option(
     "--position-file",
@@ -32,25 +34,39 @@ def tunnel() -> None:
 )
 @with_session
 def export(
-    session: Session, stream: str, device: str, follow: bool, tombstones: bool, position_file: str | None
+    session: Session,
+    stream: str,
+    device: str,
+    follow: bool,
+    limit: int | None,
+    tombstones: bool,
+    position_file: str | None,
 ) -> None:
     """Print frames as JSON Lines."""
+    if limit and position_file:
+        raise click.UsageError("positions are known between pages only; give --limit or --position-file")
     path = Path(position_file) if position_file else None
+    if path:
+        check_target(path, "--position-file")
     request = tunnel_pb2.ExportRequest(
         parent=str(session.tenant),
         stream=stream,
         device=f"{session.tenant}/devices/{device}" if device else "",
-        position=path.read_text(encoding="utf-8").strip() if path and path.exists() else "",
+        position=read_text(path, "--position-file").strip() if path and path.exists() else "",
         follow=follow,
         include_tombstones=tombstones,
     )
     stub = tunnel_pb2_grpc.ExportServiceStub(session.channel)
+    count = 0
     for page in session.stream(stub.Export, request, timeout_s=None if follow else 3600):
         for record in page.records:
             session.output.line(record_line(record))
+            count += 1
+            if count == limit:
+                return
         if path:
             # After the lines are out: a kill in between repeats lines and never loses one.
-            write_atomic(path, page.position.encode() + b"\n")
+            write_atomic(path.resolve(), page.position.encode() + b"\n")
 
 
 def record_line(record: tunnel_pb2.Record) -> dict[str, object]:

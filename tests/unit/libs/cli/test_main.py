@@ -152,3 +152,54 @@ def test_a_syntax_error_shows_its_line(capsys: pytest.CaptureFixture[str]) -> No
     shown = capsys.readouterr().err
     assert "main.py, line 2" in shown
     assert "return {'a': 1" in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [(b"isk_\xff\xfe", "isn't UTF-8 text"), (b"", "is empty"), (b"two\nlines", "doesn't hold an API key")],
+)
+def test_a_key_file_that_holds_none_is_named_and_never_repeated(
+    content: bytes, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "api.key"
+    path.write_bytes(content)
+    assert main(["--api-key-file", str(path), "tenant", "list"]) == 3
+    shown = capsys.readouterr().err
+    assert f"API key file {path}" in shown
+    assert what in shown
+    assert "two" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["key", "create", "--scope", "*", "--out", "missing/key"], "--out missing/key"),
+        (["key", "create", "--scope", "*", "--out", "there"], "is there already"),
+        (["device", "token", "--out", "/dev/full"], "--out /dev/full: is no plain file"),
+        (["blob", "get", "sha256:" + "0" * 64, "--out", "missing/blob"], "--out missing/blob"),
+        (["tunnel", "export", "--position-file", "missing/at"], "--position-file missing/at"),
+        (["tunnel", "export", "--position-file", "binary"], "isn't UTF-8 text"),
+    ],
+)
+def test_files_are_checked_before_a_service_is_called(
+    arguments: list[str],
+    what: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ISTHMUS_API_KEY", "isk_a_b")
+    (tmp_path / "there").write_text("precious")
+    (tmp_path / "binary").write_bytes(b"\xff")
+    # Nothing listens there: a command that called first would end with 5.
+    assert main(["--gateway", "127.0.0.1:9", "--timeout", "5", *arguments]) in (1, 2, 4)
+    assert what in capsys.readouterr().err
+    assert (tmp_path / "there").read_text() == "precious"
+
+
+def test_ordinary_file_errors_are_no_tracebacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["task", "init", "clicks", "--folder", "file/clicks"]) == 2
+    assert "file/clicks" in capsys.readouterr().err
+    assert main(["task", "init", "clicks", "--folder", "file/clicks", "--json"]) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["reason"] == "BAD_FILE"

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from isthmus.deployer.v1 import device_pb2
+from isthmus.device_agent.v1 import device_agent_pb2
 from libs.cli.output import Output, human_bytes, human_seconds, human_time
 
 
@@ -54,3 +55,27 @@ def test_progress_goes_to_stderr_and_only_for_people(capsys: pytest.CaptureFixtu
     Output(as_json=True).note("half way")
     seen = capsys.readouterr()
     assert (seen.out, seen.err) == ("", "half way\n")
+
+
+def test_large_integers_are_numbers_as_far_as_every_reader_has_them_exact(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = device_agent_pb2.GetStatusResponse(root_version=7)
+    status.counters.event_count = 2**53 - 1
+    status.counters.event_bytes = 2**53
+    status.tasks.add(task="t", success_count=5)
+    Output(as_json=True).message(status, [], more={"beside": 1})
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["root_version"] == 7
+    assert shown["counters"]["event_count"] == 2**53 - 1
+    assert shown["counters"]["event_bytes"] == str(2**53)
+    assert shown["tasks"][0]["success_count"] == 5
+    assert shown["beside"] == 1
+
+
+def test_times_in_json_stay_text(capsys: pytest.CaptureFixture[str]) -> None:
+    result = device_agent_pb2.WatchResultsResponse(sequence=2)
+    result.event_time.FromSeconds(1_700_000_000)
+    Output(as_json=True).messages([result], (), [])
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert (shown["sequence"], shown["event_time"]) == (2, "2023-11-14T22:13:20Z")
