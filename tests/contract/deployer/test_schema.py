@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from libs.common.sql import open_database
 from services.deployer.app import MIGRATIONS
@@ -22,6 +26,47 @@ async def test_a_migrated_postgresql_has_exactly_this_schema(postgresql_url: str
         assert await database.run(compare) == []
     finally:
         await database.close()
+
+
+STAGES = "SELECT tenant, device, release_sequence, task, version, stage, failure_reason, failure_message"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_stages_outlive_the_migration_that_gave_them_a_time(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path}/d.db"
+    if kind == "postgresql":
+        url = str(request.getfixturevalue("postgresql_url"))
+    rows = [("acme", f"d{n}", 1, "genres", "1.0.0", 5 + n, "", "") for n in range(2)]
+    first = await open_database(url)
+
+    def fill(connection: sa.Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS))
+        scripts = ScriptDirectory.from_config(config)
+        with EnvironmentContext(
+            config, scripts, fn=lambda revision, _: scripts._upgrade_revs("0001", revision)
+        ) as environment:
+            environment.configure(connection=connection)
+            environment.run_migrations()
+        for row in rows:
+            values = ", ".join(map(repr, row))
+            connection.exec_driver_sql(f"INSERT INTO device_stages VALUES ({values})")
+
+    try:
+        await first.run(fill)
+    finally:
+        await first.close()
+    migrated = await open_database(url, script_location=MIGRATIONS)
+    try:
+        found = await migrated.run(
+            lambda c: [tuple(row) for row in c.exec_driver_sql(f"{STAGES}, time FROM device_stages")]
+        )
+        assert sorted(found) == [(*row, None) for row in rows]
+        assert await migrated.run(compare) == []
+    finally:
+        await migrated.close()
 
 
 async def test_a_migrated_sqlite_has_exactly_this_schema(tmp_path: Path) -> None:

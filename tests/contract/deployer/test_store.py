@@ -28,6 +28,7 @@ from services.deployer.domain.model import (
     StepStatus,
     Task,
     Version,
+    VersionFailure,
 )
 from services.deployer.store import Store, Tx
 
@@ -239,6 +240,47 @@ async def test_a_stage_only_moves_forward(store: Store) -> None:
     assert await store.run(lambda tx: tx.put_stage(failed))
     assert not await store.run(lambda tx: tx.put_stage(stage(reached=Stage.CONFIRMED)))
     assert await store.read(lambda tx: tx.device_stages(DeviceName("acme", "d1"))) == [failed]
+
+
+async def test_a_devices_failures_come_with_their_releases_newest_first(store: Store) -> None:
+    def work(tx: Tx) -> list[VersionFailure]:
+        found = []
+        for number in range(4):
+            made = tx.add_release(release(f"r{number}"))
+            failed = stage(sequence=made.sequence, reached=Stage.FAILED if number != 1 else Stage.CONFIRMED)
+            time = LATER + number * HOUR if number else None
+            tx.put_stage(replace(failed, failure_reason="TIMEOUT", failure_message=f"{number}", time=time))
+            tx.put_stage(stage("d2", made.sequence, Stage.FAILED))
+            if failed.stage is Stage.FAILED:
+                found.append(VersionFailure(made.version, made.name, "TIMEOUT", f"{number}", time))
+        return found
+
+    found = await store.run(work)
+    name = DeviceName("acme", "d1")
+    assert await store.read(lambda tx: list(tx.device_failures(name, 10))) == found[::-1]
+    assert await store.read(lambda tx: list(tx.device_failures(name, 2))) == found[:0:-1]
+    assert await store.read(lambda tx: list(tx.device_failures(DeviceName("other", "d1"), 2))) == []
+    assert await store.read(lambda tx: [tx.failed_count(s) for s in (1, 2, 9)]) == [2, 1, 0]
+
+
+async def test_the_time_of_a_stage_is_that_of_the_latest(store: Store) -> None:
+    staged, failed = (replace(stage(reached=s), time=LATER) for s in (Stage.STAGED, Stage.FAILED))
+    failed = replace(failed, time=LATER + HOUR)
+    await store.run(lambda tx: [tx.put_stage(staged), tx.put_stage(failed), tx.put_stage(staged)])
+    assert await store.read(lambda tx: tx.device_stages(DeviceName("acme", "d1"))) == [failed]
+
+
+async def test_a_versions_manifest_alone_is_replaced(store: Store) -> None:
+    def work(tx: Tx) -> Version:
+        first = tx.add_version(version())
+        tx.add_version(version("2.0.0"))
+        tx.replace_manifest(replace(first, manifest=b"signed twice", publisher="somebody"))
+        return first
+
+    first = await store.run(work)
+    found = await store.read(lambda tx: tx.list_versions(TaskName("acme", "genres"), None, 10))
+    assert found[1] == replace(first, manifest=b"signed twice")
+    assert found[0].manifest == b"signed"
 
 
 async def test_stages_are_counted_by_release_and_dropped_by_device(store: Store) -> None:
