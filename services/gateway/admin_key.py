@@ -4,10 +4,11 @@ It may run while a gateway does: it holds no lock, and a gateway looks keys up b
 """
 
 import asyncio
+import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +16,12 @@ from libs.common.clock import Clock, SystemClock
 from libs.common.config import ConfigError, HelpRequested, load
 from libs.common.errors import AlreadyExists, Error
 from libs.common.fsio import write_atomic
+from libs.common.identity import GATEWAY
+from libs.common.logs import setup_logging
 from libs.common.names import check_id
 from libs.common.rand import Randomness, SystemRandomness
 from libs.common.sql import Database, migrate, open_engine
+from services.gateway.domain.audit import AUDIT_LOG, key_created, tenant_created
 from services.gateway.domain.keys import (
     KEY_ID_LENGTH,
     SECRET_BYTES,
@@ -31,6 +35,8 @@ from services.gateway.domain.keys import (
 from services.gateway.sql_store import MIGRATIONS, SqlStore
 from services.gateway.store import Store
 
+_ACTOR = "admin-key"
+"""In the audit log: whoever could write to the database."""
 _OPERATOR = frozenset({"*"})
 _DATABASE_VARIABLE = "ISTHMUS_GATEWAY_DATABASE_URL"
 
@@ -70,12 +76,13 @@ async def ensure_admin_key(
     """
     check_id(tenant, "tenant")
     with suppress(AlreadyExists):
-        await store.create_tenant(Tenant(tenant, "", clock.now()))
+        tenant_created(_ACTOR, await store.create_tenant(Tenant(tenant, "", clock.now())))
     if await is_valid(store, await asyncio.to_thread(_read, out), clock):
         return False
     secret = new_secret(randomness.bytes(SECRET_BYTES))
     key = Key(randomness.id(KEY_ID_LENGTH), tenant, "admin", _OPERATOR, hash_secret(secret), clock.now())
     await store.create_key(key)
+    key_created(_ACTOR, key)
     await asyncio.to_thread(_write, out, format_key(key.key_id, secret))
     return True
 
@@ -90,6 +97,17 @@ def _read(path: Path) -> str:
         return path.read_text("ascii", "replace")
     except FileNotFoundError:
         return ""
+
+
+@contextmanager
+def _audit_log() -> Iterator[None]:
+    """Write the audit log, and nothing else that is no warning, to stderr."""
+    handler = setup_logging(GATEWAY, "WARNING")
+    logging.getLogger(AUDIT_LOG).setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 async def _run(config: AdminKeyConfig) -> None:
@@ -110,7 +128,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         # The environment of a gateway holds more settings; only its database matters here.
         known = {name: value for name, value in environ.items() if name == _DATABASE_VARIABLE}
         config = load(AdminKeyConfig, "gateway", argv, known)
-        asyncio.run(_run(config))
+        with _audit_log():
+            asyncio.run(_run(config))
     except HelpRequested as text:
         print(text)  # noqa: T201
     except ConfigError as faults:

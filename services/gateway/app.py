@@ -20,6 +20,7 @@ from services.gateway.channels import open_channel
 from services.gateway.config import GatewayConfig
 from services.gateway.descriptors import all_methods
 from services.gateway.domain.admin import Admin
+from services.gateway.domain.audit import AUDIT_LOG
 from services.gateway.domain.callers import CallerAuthenticator, KeyRing
 from services.gateway.domain.devices import ISSUER
 from services.gateway.domain.hints import HintHub
@@ -169,6 +170,7 @@ def _tls(config: GatewayConfig) -> ssl.SSLContext | None:
 
 async def run(config: GatewayConfig) -> None:
     """Serve until told to stop; raises Error when it can't start."""
+    logging.getLogger(AUDIT_LOG).setLevel(logging.INFO)  # whatever else is too much for the operator
     telemetry = Telemetry(GATEWAY, new_registry(), setup_tracing(GATEWAY, config.otlp_endpoint))
     store = await open_store(config.database_url)
     try:

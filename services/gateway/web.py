@@ -21,6 +21,7 @@ from libs.common.names import shown
 from libs.common.status import code_of, error_from_rpc
 from services.gateway.domain.byte_range import Part, parse_range
 from services.gateway.domain.callers import Caller, CallerAuthenticator
+from services.gateway.http_log import http_log
 from services.gateway.metrics import Metrics
 from services.gateway.upstreams import Upstream
 from services.gateway.visit import AUTHORIZATION, CREDENTIAL, Passport, Stamp
@@ -258,7 +259,13 @@ async def start_http(
     Raises:
         Precondition: when the port is taken.
     """
-    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=_GRACE_S)
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        logger=http_log(),
+        handler_cancellation=True,
+        shutdown_timeout=_GRACE_S,
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()

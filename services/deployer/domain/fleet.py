@@ -139,7 +139,7 @@ class Fleet:
             device = tx.get_device(name)
             if device is not None and device.public_key == wish.public_key:
                 if device.revoked:
-                    raise _revoked(name)
+                    raise revoked_error(name)
                 return name, root, False
             if token.expire_time <= now:
                 raise Unauthenticated(
@@ -211,7 +211,7 @@ class Fleet:
             device = _device(tx, name)
             check_etag(name, device.revision, etag)
             if device.revoked:
-                raise _revoked(name)
+                raise revoked_error(name)
             changed = replace(device, attributes=dict(attributes), revision=device.revision + 1)
             tx.update_device(changed)
             book = self._books.of(tx, name.tenant)
@@ -280,7 +280,7 @@ def known_device(tx: Tx, name: DeviceName) -> Device:
     """Return the device that calls; raise NotFound when it is gone, Forbidden when it is revoked."""
     device = _device(tx, name)
     if device.revoked:
-        raise _revoked(name)
+        raise revoked_error(name)
     return device
 
 
@@ -329,7 +329,8 @@ def _device(tx: Tx, name: DeviceName) -> Device:
     return device
 
 
-def _revoked(name: DeviceName) -> Forbidden:
+def revoked_error(name: DeviceName) -> Forbidden:
+    """Return what a revoked device is told; the gateway says the same."""
     return Forbidden(
         f"{name}: this device was revoked, for good; if it shall come back, enrol it under a new id",
         reason="DEVICE_REVOKED",

@@ -1,4 +1,4 @@
-"""Managing tenants and keys: who may make, see and revoke what."""
+"""Managing tenants and keys: who may make, see and revoke what. What is done is told in the audit log."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -10,6 +10,7 @@ from libs.common.identity import Identity
 from libs.common.names import KeyName, TenantName, check_id
 from libs.common.paging import decode_token, encode_token, page_size
 from libs.common.rand import Randomness
+from services.gateway.domain.audit import key_created, key_revoked, tenant_created
 from services.gateway.domain.keys import (
     KEY_ID_LENGTH,
     SECRET_BYTES,
@@ -81,7 +82,10 @@ class Admin:
             self._clock.now(),
             check_request_id(request_id),
         )
-        return await self._store.create_tenant(tenant)
+        made = await self._store.create_tenant(tenant)
+        if made == tenant:  # and not what an earlier request made
+            tenant_created(caller.principal, made)
+        return made
 
     async def list_tenants(self, caller: Identity, size: int, token: str) -> tuple[list[Tenant], str]:
         """Return a page of tenants and the token of the next one.
@@ -126,6 +130,7 @@ class Admin:
             expiry(now, ttl),
         )
         await self._store.create_key(key)
+        key_created(caller.principal, key)
         self._on_key_changed(key)
         return key, format_key(key.key_id, secret)
 
@@ -152,7 +157,10 @@ class Admin:
         """
         wanted = KeyName.parse(name)
         self._require_access(caller, wanted.tenant)
-        key = await self._store.revoke_key(wanted.tenant, wanted.key, self._clock.now())
+        now = self._clock.now()
+        key = await self._store.revoke_key(wanted.tenant, wanted.key, now)
+        if key.revoke_time == now:  # and not before
+            key_revoked(caller.principal, key)
         self._on_key_changed(key)
         return key
 

@@ -1,12 +1,15 @@
 """Managing tenants and keys over gRPC: what operators and tenants may, and what they are told."""
 
+import json
 import uuid
+from datetime import UTC, datetime
 
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from isthmus.gateway.v1 import gateway_pb2, gateway_pb2_grpc
+from libs.common.logs import JsonFormatter
 from libs.common.testing import FakeClock
 from services.gateway.sql_store import open_store
 from services.gateway.testing import bearer, gateway_config, make_key, running_gateway, store_with
@@ -39,6 +42,19 @@ def keys(channel):
 @pytest.fixture
 def tenants(channel):
     return gateway_pb2_grpc.TenantServiceStub(channel)
+
+
+@pytest.fixture
+def audit(caplog):
+    """Return what the audit log says, line by line as it is written."""
+    caplog.set_level("INFO", "isthmus.gateway.audit")
+    formatter = JsonFormatter("gateway")
+
+    def read():
+        records = [record for record in caplog.records if getattr(record, "audit", False)]
+        return [json.loads(formatter.format(record)) for record in records]
+
+    return read
 
 
 async def refused(call):
@@ -180,3 +196,42 @@ async def test_revoking_is_for_the_own_tenant_and_may_be_repeated(keys):
     code, text = await refused(keys.ListKeys(gateway_pb2.ListKeysRequest(), metadata=bearer(READER_TEXT)))
     assert code == "UNAUTHENTICATED"
     assert "revoked" in text
+
+
+async def test_making_and_revoking_keys_is_told_in_the_audit_log(keys, clock, audit, caplog):
+    ttl = Duration(seconds=90)
+    request = create(scopes=("tasks:read", "keys:read"), display_name="ci", ttl=ttl)
+    made = await keys.CreateKey(request, metadata=bearer(TENANT_TEXT))
+    revoke = gateway_pb2.RevokeKeyRequest(name=made.key.name)
+    await refused(keys.RevokeKey(revoke, metadata=bearer(READER_TEXT)))
+    for _ in range(2):
+        clock.advance(1)
+        await keys.RevokeKey(revoke, metadata=bearer(TENANT_TEXT))
+    await refused(keys.CreateKey(create(scopes=("releases:write",)), metadata=bearer(TENANT_TEXT)))
+    created, revoked = audit()  # what was refused or repeated isn't told
+    for line, action in ((created, "key.create"), (revoked, "key.revoke")):
+        assert line["audit"] is True
+        assert (line["level"], line["logger"]) == ("INFO", "isthmus.gateway.audit")
+        assert (line["action"], line["actor"], line["resource"]) == (action, TENANT.name, made.key.name)
+        assert line["scopes"] == ["keys:read", "tasks:read"]
+    assert created["display_name"] == "ci"
+    assert datetime.fromisoformat(created["expire_time"]) == made.key.expire_time.ToDatetime(UTC)
+    secret = made.secret.rpartition("_")[2]
+    assert all(secret not in str(vars(record)) for record in caplog.records)
+
+
+async def test_making_a_tenant_is_told_in_the_audit_log_once(tenants, clock, audit):
+    request = gateway_pb2.CreateTenantRequest(
+        tenant_id="fresh", display_name="new here", request_id=str(uuid.uuid4())
+    )
+    for _ in range(2):
+        await tenants.CreateTenant(request, metadata=bearer(OPERATOR_TEXT))
+        clock.advance(1)
+    await refused(tenants.CreateTenant(request, metadata=bearer(TENANT_TEXT)))
+    (line,) = audit()
+    assert (line["action"], line["actor"], line["resource"], line["display_name"]) == (
+        "tenant.create",
+        OPERATOR.name,
+        "tenants/fresh",
+        "new here",
+    )

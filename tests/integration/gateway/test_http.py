@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 import aiohttp
 import grpc
 import pytest
+from aiohttp.http_exceptions import BadHttpMessage
 
 from isthmus.deployer.v1 import blob_pb2, blob_pb2_grpc, manifest_pb2
 from libs.common.clock import SystemClock
+from services.gateway.http_log import http_log
 from services.gateway.testing import (
     deployer_key,
     eventually,
@@ -280,3 +282,45 @@ async def test_requests_are_counted_by_code(tmp_path):
         await eventually(
             lambda: registry.get_sample_value("isthmus_gateway_http_requests_total", labels) == 1
         )
+
+
+GRPC_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+NOT_HTTP = {
+    "gRPC": GRPC_PREFACE,
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xaa" * 64 + b"\r\n\r\n",
+    "a header without a name": b"GET / HTTP/1.1\r\n: nothing\r\n\r\n",
+    "a long line": b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+    "rubbish after a request": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n\x00\x01\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", NOT_HTTP.values(), ids=NOT_HTTP)
+async def test_bytes_that_are_no_http_are_answered_with_400_and_no_traceback(tmp_path, caplog, sent):
+    caplog.set_level("INFO")
+    async with door(tmp_path, FakeBlobs()) as (made, session):
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.http_port)
+        writer.write(sent)
+        async with asyncio.timeout(30):
+            answer = await reader.read()
+        writer.close()
+        assert answer.rpartition(b"HTTP/1.")[2][1:].startswith(b" 400 ")
+        async with session.get("/healthz") as response:  # and others go on
+            assert response.status == 200
+    told = [record for record in caplog.records if record.name == "isthmus.gateway.http"]
+    for record in told:
+        assert (record.levelname, record.exc_info) == ("INFO", None)
+        assert len(record.getMessage()) < 300
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+
+
+async def test_a_fault_of_the_gateways_own_keeps_its_traceback(caplog):
+    caplog.set_level("INFO")
+    log = http_log()
+    fault = ValueError("ours")
+    log.exception("Unhandled exception", exc_info=fault)
+    log.exception("Error handling request from %s", "x", exc_info=BadHttpMessage("a\nb" * 1000))
+    log.debug("too much")
+    ours, theirs = caplog.records
+    assert (ours.levelname, ours.exc_info[1], ours.getMessage()) == ("ERROR", fault, "Unhandled exception")
+    assert (theirs.levelname, theirs.exc_info) == ("INFO", None)
+    assert "\n" not in theirs.getMessage()
