@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, TypeVar
 
 import click
-import grpc
 
-from isthmus.device_agent.v1 import device_agent_pb2, device_agent_pb2_grpc
+from isthmus.device_agent.v1 import device_agent_pb2 as pb
+from libs.cli.agents import Sent, connect, failure_text
 from libs.cli.main import Group
 from libs.cli.output import Output, human_bytes, human_seconds
 from libs.cli.session import Settings
-from libs.common.client import error_from_rpc
-from libs.common.errors import Invalid, Unavailable
-from libs.task.event import event_from_json
+from libs.cli.values import DURATION
+from libs.common.errors import Error, Invalid
 
-_BATCH = 500
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @click.group(cls=Group)
@@ -35,32 +33,37 @@ def run(arguments: tuple[str, ...]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "services.device_agent", *arguments])
 
 
-@contextmanager
-def _agent(settings: Settings, socket: str) -> Iterator[device_agent_pb2_grpc.AgentServiceStub]:
-    with grpc.insecure_channel(f"unix:{Path(socket).resolve()}") as channel:
-        try:
-            yield device_agent_pb2_grpc.AgentServiceStub(channel)
-        except grpc.RpcError as error:
-            found = error_from_rpc(error)  # type: ignore[arg-type]
-            if isinstance(found, Unavailable):
-                found.message = f"no agent answers at {socket}: {found.message}"
-            raise found from error
-
-
 _SOCKET = click.option(
     "--socket", required=True, envvar="ISTHMUS_AGENT_SOCKET", help="The agent's Unix socket."
 )
 
 
+def _wait(more: str = "") -> Callable[[Command], Command]:
+    text = f"How long to wait for the agent's socket{more}; default 10s."
+    return click.option("--wait", "wait_s", type=DURATION, default=10.0, help=text)
+
+
 @agent.command()
 @_SOCKET
+@_wait(", and for --wait-for")
+@click.option("--wait-for", metavar="TASK@VERSION", help="Wait until the agent runs this version.")
 @click.pass_obj
-def status(settings: Settings, socket: str) -> None:
+def status(settings: Settings, socket: str, wait_s: float, wait_for: str | None) -> None:
     """Show what the agent runs and how it does."""
-    with _agent(settings, socket) as stub:
-        found = stub.GetStatus(device_agent_pb2.GetStatusRequest(), timeout=settings.timeout_s)
+    task, at, version = (wait_for or "").partition("@")
+    if wait_for and not (task and at and version):
+        raise Invalid(f"--wait-for {wait_for!r}: write TASK@VERSION", reason="BAD_VERSION")
+    with connect(socket, wait_s, settings.timeout_s) as found:
+        if wait_for:
+            _show(settings.output, found.wait_for_version(task, version, wait_s))
+        else:
+            _show(settings.output, found.status())
+
+
+def _show(output: Output, found: pb.GetStatusResponse) -> None:
     counters = found.counters
-    settings.output.message(
+    waiting = f", {found.pending_run_count:,} waiting" if found.pending_run_count else ""
+    output.message(
         found,
         [
             ("device", found.device or "not enrolled"),
@@ -71,7 +74,7 @@ def status(settings: Settings, socket: str) -> None:
             (
                 "runs",
                 f"{counters.success_count:,} good, {counters.failure_count:,} failed, "
-                f"{counters.dropped_run_count:,} dropped",
+                f"{counters.dropped_run_count:,} dropped{waiting}",
             ),
             (
                 "frames",
@@ -81,7 +84,8 @@ def status(settings: Settings, socket: str) -> None:
             *(
                 (
                     f"{task.task}@{task.version}",
-                    f"{task.state}, {task.success_count} good, {task.failure_count} failed",
+                    f"{task.state}, {task.success_count} good, {task.failure_count} failed"
+                    + (f"; {failure_text(task)}" if task.failure_reason else ""),
                 )
                 for task in found.tasks
             ),
@@ -92,81 +96,86 @@ def status(settings: Settings, socket: str) -> None:
 
 @agent.command()
 @_SOCKET
-@click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
+@_wait(", and at the end for the runs")
+@click.argument("file", type=click.File("rb"), default="-")
 @click.pass_obj
-def send(settings: Settings, socket: str, file: Iterator[str]) -> None:
-    """Hand events (JSON Lines) from FILE or standard input to the agent."""
-    accepted = duplicates = 0
-    batch: list[device_agent_pb2.Event] = []
-    with _agent(settings, socket) as stub:
+def send(settings: Settings, socket: str, wait_s: float, file: BinaryIO) -> None:
+    """Hand events (JSON Lines) from FILE or standard input to the agent.
 
-        def flush() -> None:
-            nonlocal accepted, duplicates
-            answer = stub.SendEvents(
-                device_agent_pb2.SendEventsRequest(events=batch), timeout=settings.timeout_s
-            )
-            accepted += answer.accepted_count
-            duplicates += answer.duplicate_count
-            batch.clear()
-
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                batch.append(_event(line, number))
-            if len(batch) == _BATCH:
-                flush()
-        if batch:
-            flush()
+    It goes no faster than the runs that they trigger are made, so that none is dropped, and then waits until
+    these are done.
+    """
+    sent = Sent()
+    with connect(socket, wait_s, settings.timeout_s) as found:
+        before = found.status().counters.dropped_run_count
+        try:
+            found.send(file, sent)
+            after = found.wait_until_idle(wait_s)
+        except (Error, OSError, KeyboardInterrupt) as error:
+            _say_how_far(settings.output, error, sent)
+            raise
+    dropped = max(0, after.counters.dropped_run_count - before)
+    pending = after.pending_run_count
+    if dropped:
+        settings.output.note(
+            f"warning: {dropped:,} runs were dropped meanwhile: more waited than the task's pending_count"
+        )
+    if pending or after.pending_event_count:
+        settings.output.note(f"{pending:,} runs still wait after {wait_s:g} s; the agent goes on with them")
     settings.output.values(
-        {"accepted_count": accepted, "duplicate_count": duplicates},
-        f"{accepted:,} events taken, {duplicates:,} were there already",
+        {
+            "accepted_count": sent.accepted,
+            "duplicate_count": sent.duplicates,
+            "dropped_run_count": dropped,
+            "pending_run_count": pending,
+        },
+        f"{sent.accepted:,} events taken, {sent.duplicates:,} were there already",
     )
 
 
-def _event(line: str, number: int) -> device_agent_pb2.Event:
-    try:
-        event = event_from_json(line)
-    except Invalid as error:
-        raise Invalid(f"line {number}: {error.message}", reason=error.reason) from error
-    made = device_agent_pb2.Event(
-        event_id=event.event_id,
-        type=event.type,
-        page=event.page,
-        user=event.user,
-        fields_json=json.dumps(dict(event.fields), ensure_ascii=False),
+def _say_how_far(output: Output, error: BaseException, sent: Sent) -> None:
+    """Say what had been handed over before an error: in its message, or on the standard error."""
+    text = f"before that {sent.accepted:,} events were taken" + (
+        f", up to line {sent.line}" if sent.line else ""
     )
-    made.event_time.FromMicroseconds(round(event.time_s * 1e6))
-    return made
+    if isinstance(error, Error):
+        error.message = f"{error.message}; {text}"
+        counts = {"accepted_count": str(sent.accepted), "last_line": str(sent.line)}
+        error.metadata = {**error.metadata, **counts}
+    else:
+        output.note(text)
 
 
 @agent.command()
 @_SOCKET
+@_wait()
 @click.option("--task", default="", help="Only this task.")
 @click.option("--after", type=click.IntRange(0), default=0, help="Start after this result.")
 @click.option("--follow", is_flag=True, help="Go on waiting for more.")
 @click.pass_obj
-def results(settings: Settings, socket: str, task: str, after: int, follow: bool) -> None:
+def results(settings: Settings, socket: str, wait_s: float, task: str, after: int, follow: bool) -> None:
     """Show results of task runs; with --json one line of JSON each."""
-    request = device_agent_pb2.WatchResultsRequest(task=task, after_sequence=after, no_follow=not follow)
-    output: Output = settings.output
-    with _agent(settings, socket) as stub:
-        for each in stub.WatchResults(request, timeout=None if follow else settings.timeout_s):
+    request = pb.WatchResultsRequest(task=task, after_sequence=after, no_follow=not follow)
+    output = settings.output
+    with connect(socket, wait_s, settings.timeout_s) as found:
+        for each in found.results(request):
             if output.as_json:
-                output.line(
-                    {
-                        "sequence": each.sequence,
-                        "task": each.task,
-                        "version": each.version,
-                        "user": each.user,
-                        "result": json.loads(each.result_json) if each.result_json else None,
-                        "failure": {"reason": each.failure_reason, "message": each.failure_message}
-                        if each.failure_reason
-                        else None,
-                        "latency_ms": each.latency_ms,
-                    }
-                )
-            else:
-                what = each.result_json or f"{each.failure_reason}: {each.failure_message}"
-                latency = human_seconds(each.latency_ms / 1e3)
-                output.say(
-                    f"{each.sequence}  {each.task}@{each.version}  user {each.user}  {latency}  {what}"
-                )
+                output.line(_line(each))
+                continue
+            what = each.result_json or f"{each.failure_reason}: {each.failure_message}"
+            latency = human_seconds(each.latency_ms / 1e3)
+            output.say(f"{each.sequence}  {each.task}@{each.version}  user {each.user}  {latency}  {what}")
+
+
+def _line(result: pb.WatchResultsResponse) -> Mapping[str, object]:
+    return {
+        "sequence": result.sequence,
+        "task": result.task,
+        "version": result.version,
+        "user": result.user,
+        "result": json.loads(result.result_json) if result.result_json else None,
+        "failure": {"reason": result.failure_reason, "message": result.failure_message}
+        if result.failure_reason
+        else None,
+        "latency_ms": result.latency_ms,
+    }
