@@ -22,6 +22,7 @@ from libs.common.rand import Randomness
 from libs.common.telemetry import Telemetry
 from libs.task.manifest import Blob, CheckedManifest, check_manifest
 from libs.trust.digests import sha256_of
+from libs.trust.errors import Untrusted
 from libs.trust.state import TrustedState
 from services.device_agent import AGENT_VERSION
 from services.device_agent.backoff import Backoff
@@ -134,8 +135,8 @@ class Puller:
     async def pull(self) -> bool:
         """Do one pull; return whether it changed what runs.
 
-        A plan holds only as many manifests as fit into a message. As long as those bring something into use,
-        the rest is asked for at once.
+        A plan holds only as many roots and manifests as fit into a message. As long as those lead on, the
+        rest is asked for at once.
 
         Raises:
             Error: what stopped it, or stopped a version of it in a way that may pass. What could be done is
@@ -152,7 +153,7 @@ class Puller:
             self._session = None
 
     async def _pull(self) -> bool:
-        """Follow one plan; return whether to ask for the manifests that it left out."""
+        """Follow one plan; return whether to ask for what it left out: roots, manifests."""
         state = await self._trusted_state()
         response = await self._cloud.plan(
             pull_pb2.PlanRequest(
@@ -164,7 +165,14 @@ class Puller:
         )
         # The session's one reference time: as of the answer, by the gateway's clock.
         state = await self._trusted_state()
-        await self._accept(state, response)
+        pinned = state.root.version
+        try:
+            await self._accept(state, response)
+        except Untrusted:
+            if state.root.version == pinned:
+                raise
+            # Later roots may not have fitted into the answer, and the set may hold only by those.
+            return True
         assert state.device_set is not None
         entries = [
             Entry(entry.task, entry.version, entry.manifest_digest, entry.release)
@@ -191,7 +199,8 @@ class Puller:
         await self._relabel(changes)
         self._reports.ring()
         await self._clear_away(passing)
-        more = bool(ready) and any(error.reason == _LEFT_OUT for error in passing)
+        led_on = bool(ready) or state.root.version > pinned
+        more = led_on and any(error.reason == _LEFT_OUT for error in passing)
         if passing and not more:
             raise passing[0]
         return more

@@ -30,8 +30,18 @@ def _show(session: Session, found: device_pb2.Device) -> None:
             ("runs", " ".join(found.reported) or "-"),
             ("should run", " ".join(found.wanted) or "-"),
             ("last seen", human_time(found.last_seen_time.ToDatetime(tzinfo=UTC))),
+            *(("failed", _failure(each)) for each in found.failures),
         ],
     )
+
+
+def _failure(failure: device_pb2.VersionFailure) -> str:
+    """Return what failed, why, when and under which release."""
+    version = failure.version.split("/")
+    when = human_time(failure.event_time.ToDatetime(tzinfo=UTC)) if failure.HasField("event_time") else "-"
+    said = f": {' '.join(failure.message.split())}" if failure.message else ""
+    release = failure.release.rpartition("/")[2]
+    return f"{version[3]}@{version[5]} under {release}, {when}: {failure.reason}{said}"
 
 
 @device.command()

@@ -93,6 +93,7 @@ def _show(session: Session, found: release_pb2.Release) -> None:
                 f"{counts.activated_count} activated, {counts.confirmed_count} confirmed, "
                 f"{counts.failed_count} failed",
             ),
+            *([("failed later", f"{found.late_failed_count}")] if found.late_failed_count else []),
             *([("failed for", _failures(found))] if found.failures else []),
             ("made", f"{human_time(found.create_time.ToDatetime(tzinfo=UTC))} by {found.creator}"),
             ("etag", found.etag),

@@ -71,6 +71,7 @@ class FakeCloud:
         credential_s: how long credentials last.
         clock_ahead_s: how far the cloud's clock is ahead of this machine's.
         set_lifetime: how long signed sets last.
+        enrolment_root: what devices get to pin; the newest root unless told otherwise.
         refuse_stage: a stage whose reports are answered INVALID_ARGUMENT; empty refuses none.
         credentials: TLS; None speaks in the clear.
     """
@@ -108,6 +109,7 @@ class FakeCloud:
             deployer=RoleKeys.of([self.deployer.public]),
         )
         self.roots = [self.root.sign([self.root_keys])]
+        self.enrolment_root: trust_pb2.Signed | None = None
         self._manifests: dict[str, trust_pb2.Signed] = {}
         self._blobs: dict[str, bytes] = {}
         self._changed = asyncio.Condition()
@@ -280,7 +282,7 @@ class FakeCloud:
             device=f"tenants/{TENANT}/devices/{request.device_id}",
             credential=state.credential,
             expire_time=self._expire_time(),
-            root=self.roots[-1],
+            root=self.enrolment_root or self.roots[-1],
         )
 
     async def _renew(

@@ -167,6 +167,45 @@ async def test_a_root_is_rotated_and_the_old_keys_stop_counting(cloud, agent_con
         assert states(status)["hello@2"] == "ACTIVE"
 
 
+@pytest.mark.parametrize("last_key_is_new", [True, False])
+async def test_roots_that_take_several_plans_are_followed_in_one_pull(cloud, agent_config, last_key_is_new):
+    cloud.publish(task(version="1"))
+    await cloud.want("d1", {"hello": "1"})
+    now = datetime.now(UTC)
+    # The device pins the first root at enrolment, and the others come one a plan.
+    first, first_author = cloud.roots[0], cloud.author
+    cloud.author = SigningKey.generate()
+    for number in range(4):
+        roles = {}
+        if number == 3:
+            roles["author"] = RoleKeys.of([cloud.author.public])
+            if last_key_is_new:
+                cloud.deployer = SigningKey.generate()
+                roles["deployer"] = RoleKeys.of([cloud.deployer.public])
+        cloud.rotate(cloud.root.successor(now, timedelta(days=365), roles), [cloud.root_keys])
+    cloud.publish(task(version="1"))
+    assert first_author.key_id not in cloud.root.author.keys
+    plans = []
+
+    def one_root_at_a_time(response):
+        # As the deployer does: no manifest before the last root.
+        plans.append(len(response.roots))
+        if len(response.roots) > 1:
+            del response.roots[1:]
+            del response.manifests[:]
+        return response
+
+    cloud.plan = one_root_at_a_time
+    cloud.enrolment_root = first
+    # Nothing but the pull at the start may ask: no retry, no interval.
+    config = agent_config(pull_interval_s=3600.0, retry_initial_s=3600.0, retry_max_s=3600.0)
+    async with running(Agent(config)) as app:
+        status = await app.until_state("hello@1", "ACTIVE")
+        assert status.root_version == 5
+        await app.until(lambda s: not s.problems)
+    assert plans[:4] == [4, 3, 2, 1]
+
+
 async def test_a_counter_of_replaced_keys_stays_forgotten_when_the_agent_stops_in_between(
     cloud, agent_config
 ):
