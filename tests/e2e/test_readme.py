@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import Empty, Queue
 
@@ -19,12 +19,6 @@ from deploy.local.stack import Stack
 from tests.integration.system.world import PATIENCE_S
 
 README = (ROOT / "README.md").read_text("utf-8")
-# What takes effect a moment after it was typed, and the next command needs: a person looks at it meanwhile.
-WAIT_BEFORE = {
-    "isthmus agent send": 'isthmus --json agent status --socket dev1.sock | grep \'"state": "ACTIVE"\'',
-    "isthmus agent results": "isthmus --json agent results --socket dev1.sock | grep count",
-    "isthmus tunnel export": "isthmus tunnel export | grep payload",
-}
 
 
 def block(heading: str) -> list[str]:
@@ -62,11 +56,23 @@ class Shell:
 
     def type(self, command: str) -> tuple[int, str]:
         """Type a command; return its exit status and what was printed meanwhile."""
+        (done,) = self.paste([command])
+        return done
+
+    def paste(self, commands: Sequence[str]) -> list[tuple[int, str]]:
+        """Type commands all at once, waiting for none; return each one's exit status and what it printed.
+
+        A command that reads its standard input would swallow those behind it, as in a reader's terminal.
+        """
         assert self._process.stdin is not None
-        self._count += 1
-        mark = f"typed-{self._count}-"
-        self._process.stdin.write(f"{command}\necho {mark}$?\n")
+        marks = [f"typed-{self._count + number}-" for number in range(len(commands))]
+        self._count += len(commands)
+        text = "".join(f"{command}\necho {mark}$?\n" for command, mark in zip(commands, marks, strict=True))
+        self._process.stdin.write(text)
         self._process.stdin.flush()
+        return [self._until(mark, command) for command, mark in zip(commands, marks, strict=True)]
+
+    def _until(self, mark: str, command: str) -> tuple[int, str]:
         said, deadline = "", time.monotonic() + 2 * PATIENCE_S
         while True:
             try:
@@ -77,13 +83,6 @@ class Shell:
             said += before
             if marked:
                 return int(status), said
-
-    def until(self, command: str) -> None:
-        """Type a command again and again until it succeeds."""
-        deadline = time.monotonic() + PATIENCE_S
-        while (found := self.type(command))[0]:
-            assert time.monotonic() < deadline, f"`{command}` never succeeds: {found[1]}"
-            time.sleep(0.2)
 
     def close(self) -> None:
         """End it, and what it started."""
@@ -115,7 +114,15 @@ class Checkout:
         self._flags = f"--port-offset {offset} --without prometheus --without grafana"
 
     def type(self, command: str) -> tuple[int, str]:
-        """Type a command of the README, for this stack's port and with what `make` would run."""
+        """Type a command of the README."""
+        return self.shell.type(self._here(command))
+
+    def paste(self, commands: Sequence[str]) -> list[tuple[int, str]]:
+        """Type commands of the README, all at once."""
+        return self.shell.paste([self._here(command) for command in commands])
+
+    def _here(self, command: str) -> str:
+        """Return a command for this stack's port and with what `make` would run."""
         if command.startswith("make "):
             target = command.split()[1]
             recipe = subprocess.run(
@@ -133,10 +140,7 @@ class Checkout:
             ).stdout.splitlines()
             # The last line is the target's own; those before set the environment up, in which we are.
             command = f"(cd {ROOT} && {recipe[-1]})"
-        for mark, ready in WAIT_BEFORE.items():
-            if mark in command:
-                self.shell.until(ready)
-        return self.shell.type(command.replace("127.0.0.1:7400", self._port))
+        return command.replace("127.0.0.1:7400", self._port)
 
 
 @pytest.fixture
@@ -156,16 +160,18 @@ def test_the_commands_work_as_they_stand_there(checkout: Checkout) -> None:
     by_hand, probing = block("By hand"), block("Probing with grpcurl")
     assert by_hand[0].startswith("make up")
     assert by_hand[-1] == "make down"
-    said = {}
-    for command in by_hand[:-1]:
-        status, said[command] = checkout.type(command)
-        assert status == 0, f"`{command}` ended with {status}:\n{said[command]}"
+    outcomes = checkout.paste(by_hand[:-1])
+    said = dict(zip(by_hand, (text for _, text in outcomes), strict=False))
+    for command, (status, text) in zip(by_hand, outcomes, strict=False):
+        assert status == 0, f"`{command}` ended with {status}:\n{text}"
     everything = "".join(said.values())
     # What a reader expects to see.
     for text in ("gateway", "SERVING", "clicks", "count"):
         assert text in everything, everything
-    assert '"payload": {"count"' in said[by_hand[-2]], said[by_hand[-2]]
-    checkout.shell.until("isthmus release list | grep SUCCEEDED")
+    (results,) = (text for command, text in said.items() if command.startswith("isthmus agent results"))
+    assert results.count("clicks@1.0.0") == 10, results
+    (export,) = (text for command, text in said.items() if command.startswith("isthmus tunnel export"))
+    assert '"payload": {"count"' in export, export
     for command in probing:
         status, output = checkout.type(command)
         if "# Unauthenticated" in command:
