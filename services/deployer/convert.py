@@ -1,8 +1,9 @@
 """Between messages and domain values: the only code that knows both."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -46,6 +47,11 @@ _DEFAULTS = Gate()
 _LARGEST_SECONDS = 315_576_000_000
 _LONGEST_ID = 128
 LARGEST = 2**63 - 2
+MAX_PAGE_BYTES = 3 * 1024 * 1024
+"""Of one answer of a list, so that it stays below the limit of a message."""
+_FRAMING_BYTES = 8
+V = TypeVar("V")
+M = TypeVar("M", bound=Message)
 
 
 # ---- small things ----
@@ -123,9 +129,23 @@ def number(value: int) -> int:
     return min(value, LARGEST)
 
 
-def next_token(count: int, limit: int, field: str, last: str | int) -> str:
-    """Return the token of the next page; empty when this one wasn't full."""
-    return encode_token({field: last}) if count == limit else ""
+def page(
+    values: Sequence[V], write: Callable[[V], M], limit: int, field: str, key: Callable[[V], str | int]
+) -> tuple[list[M], str]:
+    """Return a page of a list as messages, and the token of the next page; empty when there is none.
+
+    The page ends early where an answer would become too large, but holds at least one.
+    """
+    messages: list[M] = []
+    room = MAX_PAGE_BYTES
+    for value in values:
+        message = write(value)
+        room -= message.ByteSize() + _FRAMING_BYTES
+        if room < 0 and messages:
+            break
+        messages.append(message)
+    more = len(messages) in range(1, len(values)) or len(messages) == limit
+    return messages, encode_token({field: key(values[len(messages) - 1])}) if more else ""
 
 
 # ---- tasks, versions, blobs ----

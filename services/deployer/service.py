@@ -86,8 +86,8 @@ class TaskService(task_pb2_grpc.TaskServiceServicer):
         tenant = own_tenant(request.parent)
         after, limit = convert.text_page(request.page_token, request.page_size, "task")
         tasks = await self._catalogue.list_tasks(tenant, after, limit)
-        token = convert.next_token(len(tasks), limit, "task", tasks[-1].name.task if tasks else "")
-        return task_pb2.ListTasksResponse(tasks=map(convert.task, tasks), next_page_token=token)
+        page, token = convert.page(tasks, convert.task, limit, "task", lambda t: t.name.task)
+        return task_pb2.ListTasksResponse(tasks=page, next_page_token=token)
 
     async def PublishVersion(
         self, request: task_pb2.PublishVersionRequest, context: Context
@@ -114,8 +114,8 @@ class TaskService(task_pb2_grpc.TaskServiceServicer):
         parent = own(TaskName.parse(request.parent, "parent"))
         before, limit = convert.number_page(request.page_token, request.page_size, "version")
         versions = await self._catalogue.list_versions(parent, before, limit)
-        token = convert.next_token(len(versions), limit, "version", versions[-1].sequence if versions else 0)
-        return task_pb2.ListVersionsResponse(versions=map(convert.version, versions), next_page_token=token)
+        page, token = convert.page(versions, convert.version, limit, "version", lambda v: v.sequence)
+        return task_pb2.ListVersionsResponse(versions=page, next_page_token=token)
 
 
 class BlobService(blob_pb2_grpc.BlobServiceServicer):
@@ -208,10 +208,10 @@ class TrustService(trust_service_pb2_grpc.TrustServiceServicer):
         tenant = own_tenant(request.parent)
         first, limit = convert.number_page(request.page_token, request.page_size, "root")
         roots = await self._roots.list(tenant, first or convert.number(request.first_version), limit)
-        token = convert.next_token(len(roots), limit, "root", roots[-1].version + 1 if roots else 0)
-        return trust_service_pb2.ListRootsResponse(
-            roots=[convert.signed(root.signed) for root in roots], next_page_token=token
+        page, token = convert.page(
+            roots, lambda root: convert.signed(root.signed), limit, "root", lambda root: root.version + 1
         )
+        return trust_service_pb2.ListRootsResponse(roots=page, next_page_token=token)
 
 
 class ReleaseService(release_pb2_grpc.ReleaseServiceServicer):
@@ -248,8 +248,8 @@ class ReleaseService(release_pb2_grpc.ReleaseServiceServicer):
         tenant = own_tenant(request.parent)
         before, limit = convert.number_page(request.page_token, request.page_size, "release")
         views = await self._releases.list(tenant, before, limit)
-        token = convert.next_token(len(views), limit, "release", views[-1].release.sequence if views else 0)
-        return release_pb2.ListReleasesResponse(releases=map(convert.release, views), next_page_token=token)
+        page, token = convert.page(views, convert.release, limit, "release", lambda v: v.release.sequence)
+        return release_pb2.ListReleasesResponse(releases=page, next_page_token=token)
 
     async def WatchRelease(
         self, request: release_pb2.WatchReleaseRequest, context: Context
@@ -300,7 +300,5 @@ class AuditService(audit_pb2_grpc.AuditServiceServicer):
         tenant = own_tenant(request.parent)
         before, limit = convert.number_page(request.page_token, request.page_size, "audit")
         entries = await self._audit.list(tenant, request.resource, before, limit)
-        token = convert.next_token(len(entries), limit, "audit", entries[-1].sequence if entries else 0)
-        return audit_pb2.ListAuditEntriesResponse(
-            entries=map(convert.audit_entry, entries), next_page_token=token
-        )
+        page, token = convert.page(entries, convert.audit_entry, limit, "audit", lambda e: e.sequence)
+        return audit_pb2.ListAuditEntriesResponse(entries=page, next_page_token=token)

@@ -64,8 +64,8 @@ class DeviceService(device_pb2_grpc.DeviceServiceServicer):
         tenant = own_tenant(request.parent)
         after, limit = convert.text_page(request.page_token, request.page_size, "device")
         views = await self._fleet.list(tenant, after, limit)
-        token = convert.next_token(len(views), limit, "device", views[-1].device.name.device if views else "")
-        return device_pb2.ListDevicesResponse(devices=map(convert.device, views), next_page_token=token)
+        page, token = convert.page(views, convert.device, limit, "device", lambda v: v.device.name.device)
+        return device_pb2.ListDevicesResponse(devices=page, next_page_token=token)
 
     async def UpdateDevice(
         self, request: device_pb2.UpdateDeviceRequest, context: Context

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from datetime import UTC
 from pathlib import Path
 
 import click
 
 from isthmus.deployer.v1 import manifest_pb2, task_pb2, task_pb2_grpc
-from libs.cli.blobs import blob_of, upload
+from libs.cli.blobs import upload
+from libs.cli.folder import read_task
 from libs.cli.groups.trust import AUTHOR_KEY
 from libs.cli.main import Group
-from libs.cli.output import human_bytes, human_time
+from libs.cli.output import as_dict, human_bytes, human_time
 from libs.cli.session import Session, Settings, with_session
 from libs.cli.trial import try_task
 from libs.cli.values import version_name
 from libs.common.errors import NotFound, Precondition
 from libs.common.names import check_id
-from libs.task.manifest import Blob, CheckedManifest, check_manifest
-from libs.task.source import FILE_NAME, TaskSource, read_task_json
+from libs.task.manifest import CheckedManifest
+from libs.task.source import FILE_NAME
 from libs.trust.keys import SigningKey
 from libs.trust.signing import sign_message
 
@@ -79,29 +81,6 @@ def init(settings: Settings, name: str, folder: Path | None) -> None:
     )
 
 
-def _read(folder: Path) -> tuple[TaskSource, manifest_pb2.TaskManifest, CheckedManifest]:
-    """Read and check a task's folder, scripts included; nothing is sent.
-
-    Raises:
-        Invalid: for the first fault in task.json or a script.
-        NotFound: when a file isn't there.
-    """
-    path = folder / FILE_NAME
-    try:
-        source = read_task_json(path.read_bytes(), folder)
-        blobs = {}
-        for file in source.files:
-            blob = blob_of(file)
-            blobs[file] = Blob(blob.digest, blob.size_bytes)
-        manifest = source.manifest(blobs)
-        checked = check_manifest(manifest)
-        for phase in checked.phases:
-            phase.compile((folder / phase.path).read_bytes())
-    except OSError as error:
-        raise NotFound(f"{error.filename}: {error.strerror}") from error
-    return source, manifest, checked
-
-
 @task.command("try")
 @_FOLDER
 @click.option(
@@ -118,7 +97,7 @@ def try_(settings: Settings, folder: Path, events: str, limit: int | None) -> No
     Shows each run's result or failure, the frames that it would send and those that would be refused, and a
     summary. Exit 1 if a run failed.
     """
-    _read(folder)
+    read_task(folder)
     try_task(settings.output, folder, events, limit or 0)
 
 
@@ -131,7 +110,7 @@ def _total_bytes(checked: CheckedManifest) -> int:
 @click.pass_obj
 def check(settings: Settings, folder: Path) -> None:
     """Check the task in FOLDER here, without a cloud: task.json, trigger, pipeline, scripts."""
-    _, _, checked = _read(folder)
+    _, _, checked = read_task(folder)
     size = _total_bytes(checked)
     settings.output.values(
         {"task": checked.task, "version": checked.version, "total_bytes": size},
@@ -150,13 +129,13 @@ def check(settings: Settings, folder: Path) -> None:
 @click.option(
     "--key", "more_keys", multiple=True, type=click.Path(path_type=Path), help="Another author key; repeat."
 )
-@click.option("--dry-run", is_flag=True, help="Let the deployer check it; store nothing but the files.")
+@click.option("--dry-run", is_flag=True, help="Let the deployer check it; keep only the files.")
 @with_session
 def publish(
     session: Session, folder: Path, keys_dir: Path | None, more_keys: tuple[Path, ...], dry_run: bool
 ) -> None:
     """Upload the files of FOLDER, sign its manifest as author and publish the version."""
-    source, manifest, checked = _read(folder)
+    source, manifest, checked = read_task(folder)
     author = (keys_dir or session.settings.keys_dir) / AUTHOR_KEY
     try:
         signers = [SigningKey.load(path) for path in (author, *more_keys)]
@@ -173,25 +152,46 @@ def publish(
             parent=str(session.tenant), task_id=checked.task, request_id=str(uuid.uuid4())
         )
         session.call(stub.CreateTask, request)
+    there = _there(session, f"{parent}/versions/{checked.version}")
     signed = sign_message(manifest, signers)
-    answer = session.call(
-        stub.PublishVersion,
-        task_pb2.PublishVersionRequest(parent=parent, manifest=signed, validate_only=dry_run),
-    )
-    if dry_run:
-        session.output.note("checked only; nothing was published")
-    _show_version(session, answer.version)
+    publication = task_pb2.PublishVersionRequest(parent=parent, manifest=signed, validate_only=dry_run)
+    version = session.call(stub.PublishVersion, publication).version
+    kept = {signature.key_id for signature in version.manifest.signatures}
+    missing = [signer.key_id for signer in signers if signer.key_id not in kept]
+    if missing:
+        raise Precondition(
+            f"{checked.key} was published before, with these very files, signed by {' '.join(sorted(kept))}; "
+            f"versions never change, so no signature of {' '.join(missing)} was added; to have it signed so, "
+            "publish it under a new version",
+            reason="SIGNATURES_NOT_ADDED",
+        )
+    outcome = "already_published" if there else "checked" if dry_run else "published"
+    _show_version(session, version, {"outcome": outcome})
 
 
-def _show_version(session: Session, found: task_pb2.Version) -> None:
+def _there(session: Session, name: str) -> bool:
+    stub = task_pb2_grpc.TaskServiceStub(session.channel)
+    try:
+        session.call(stub.GetVersion, task_pb2.GetVersionRequest(name=name))
+    except NotFound:
+        return False
+    return True
+
+
+def _show_version(session: Session, found: task_pb2.Version, more: Mapping[str, object]) -> None:
+    published = f"{human_time(found.create_time.ToDatetime(tzinfo=UTC))} by {found.publisher}"
     session.output.message(
         found,
         [
             ("version", found.name),
             ("manifest", found.manifest_digest),
             ("size", human_bytes(found.total_bytes)),
-            ("published", f"{human_time(found.create_time.ToDatetime(tzinfo=UTC))} by {found.publisher}"),
+            {
+                "checked": ("checked", "all is well; not published: --dry-run only checks"),
+                "already_published": ("published", f"{published}; it was there already, nothing changed"),
+            }.get(str(more.get("outcome")), ("published", published)),
         ],
+        more=more,
     )
 
 
@@ -242,13 +242,21 @@ def versions(session: Session, name: str, limit: int) -> None:
 
 
 @task.command()
-@click.argument("version", metavar="TASK@VERSION")
+@click.argument("version", metavar="TASK[@VERSION]")
 @with_session
 def get(session: Session, version: str) -> None:
-    """Show a published version and its manifest."""
+    """Show a published version, the newest unless one is named, and its manifest."""
     stub = task_pb2_grpc.TaskServiceStub(session.channel)
-    request = task_pb2.GetVersionRequest(name=str(version_name(session.tenant, version)))
-    found = session.call(stub.GetVersion, request).version
-    _show_version(session, found)
-    if not session.output.as_json:
-        session.output.say(str(manifest_pb2.TaskManifest.FromString(found.manifest.payload)))
+    if "@" in version:
+        request = task_pb2.GetVersionRequest(name=str(version_name(session.tenant, version)))
+        found = session.call(stub.GetVersion, request).version
+    else:
+        name = f"{session.tenant}/tasks/{version}"
+        newest = task_pb2.ListVersionsRequest(parent=name, page_size=1)
+        versions = session.call(stub.ListVersions, newest).versions
+        if not versions:
+            raise NotFound(f"{name} has no version yet; publish one with `isthmus task publish`")
+        found = versions[0]
+    manifest = manifest_pb2.TaskManifest.FromString(found.manifest.payload)
+    _show_version(session, found, {"task_manifest": as_dict(manifest)})
+    session.output.say(str(manifest))

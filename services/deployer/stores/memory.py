@@ -257,11 +257,10 @@ class MemoryTx:
     def device_failures(self, device: DeviceName, limit: int) -> Sequence[VersionFailure]:
         """See `Tx`."""
         releases = {release.sequence: release for release in self._t.releases.values()}
-        failed = [s for s in reversed(self.device_stages(device)) if s.stage is Stage.FAILED]
         return [
             VersionFailure(release.version, release.name, s.failure_reason, s.failure_message, s.time)
-            for s in failed
-            if (release := releases.get(s.release_sequence)) is not None
+            for s in reversed(self.device_stages(device))
+            if s.stage is Stage.FAILED and (release := releases.get(s.release_sequence)) is not None
         ][:limit]
 
     def drop_stages(self, device: DeviceName, releases: Collection[int]) -> None:

@@ -224,3 +224,32 @@ async def test_the_audit_is_paged_newest_first(client: Client) -> None:
     assert seen == list(reversed(await client.actions()))
     actor = "tenants/acme/keys/test"
     assert seen == [(actor, "version.publish"), (actor, "task.create"), (actor, "root.install")]
+
+
+async def test_lists_of_large_things_come_in_pages_that_fit(client: Client) -> None:
+    await client.upload(SCRIPT)
+    versions = [f"{number}.0.0" for number in range(6)]
+    for version in versions:
+        manifest = make_manifest("genres", version)
+        # Bytes of a later version's field, which are kept as they were signed.
+        manifest.MergeFromString(bytes([0xFA, 0x7F]) + _varint(900_000) + b"x" * 900_000)
+        await client.publish_manifest(manifest)
+    request = task_pb2.ListVersionsRequest(parent="tenants/acme/tasks/genres", page_size=100)
+    seen, pages = [], 0
+    while True:
+        answer = await client.tasks.ListVersions(request)
+        seen += [version.name.rpartition("/")[2] for version in answer.versions]
+        pages += 1
+        request.page_token = answer.next_page_token
+        if not request.page_token:
+            break
+    assert seen == versions[::-1]
+    assert pages == 2
+
+
+def _varint(value: int) -> bytes:
+    parts = []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])

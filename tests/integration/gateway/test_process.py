@@ -1,6 +1,7 @@
 """The gateway as a process: the first key, and what is left of it after kill -9."""
 
 import asyncio
+import json
 import signal
 import socket
 import stat
@@ -108,6 +109,23 @@ async def test_the_admin_key_is_made_once_and_again_when_it_stops_working(tmp_pa
         assert "new" in out
         assert second != first
         assert len((await keys.ListKeys(LIST, metadata=bearer(second))).keys) == 2
+
+
+async def test_the_audit_log_is_written_whatever_the_log_level(tmp_path):
+    port = free_port()
+    _, admin = await admin_key(tmp_path)
+    async with gateway_process(tmp_path, port, "--log-level=ERROR") as process:
+        async with keys_of(port) as keys:
+            made = await keys.CreateKey(
+                gateway_pb2.CreateKeyRequest(parent="tenants/default", scopes=["keys:read"]),
+                metadata=bearer(admin),
+            )
+        process.send_signal(signal.SIGTERM)
+        _, err = await process.communicate()
+    (line,) = [json.loads(line) for line in err.decode().splitlines() if '"audit"' in line]
+    assert (line["action"], line["resource"], line["audit"]) == ("key.create", made.key.name, True)
+    assert line["scopes"] == ["keys:read"]
+    assert made.secret.rpartition("_")[2] not in err.decode()
 
 
 async def test_sigterm_ends_it_in_order(tmp_path):

@@ -156,10 +156,33 @@ def test_a_request_differs_from_another_by_any_field() -> None:
     )
 
 
-@given(st.from_regex(r"[a-z0-9-]{1,63}", fullmatch=True), st.integers(1, 1000))
+def task_of(text: str) -> task_pb2.Task:
+    return task_pb2.Task(name=text)
+
+
+@given(st.from_regex(r"[a-z0-9-]{1,63}", fullmatch=True), st.integers(1, 100))
 def test_page_tokens(last: str, limit: int) -> None:
-    token = convert.next_token(limit, limit, "task", last)
+    names = [*(["x"] * (limit - 1)), last]
+    messages, token = convert.page(names, task_of, limit, "task", str)
+    assert [message.name for message in messages] == names
     assert convert.text_page(token, limit, "task") == (last, limit)
     with pytest.raises(Invalid):
         convert.text_page(token, limit, "device")
-    assert convert.next_token(limit - 1, limit, "task", last) == ""
+    assert convert.page(names, task_of, limit + 1, "task", str)[1] == ""
+    assert convert.page([], task_of, limit, "task", str) == ([], "")
+
+
+@given(st.lists(st.sampled_from([1, 100, 600_000, 1_500_000, 4_000_000]), max_size=12))
+def test_pages_hold_what_fits_and_lose_nothing(sizes: list[int]) -> None:
+    names = [f"{number:03}" + "x" * size for number, size in enumerate(sizes)]
+    seen: list[str] = []
+    token = convert.encode_token({"task": ""})
+    while token:
+        after = convert.decode_token(token)["task"]
+        rest = [name for name in names if name[:3] > str(after)]
+        messages, token = convert.page(rest, task_of, 10, "task", lambda name: name[:3])
+        seen += [message.name for message in messages]
+        answer = task_pb2.ListTasksResponse(tasks=messages, next_page_token=token)
+        assert len(messages) == 1 or answer.ByteSize() <= convert.MAX_PAGE_BYTES + len(token) + 8
+        assert messages or not rest
+    assert seen == names
