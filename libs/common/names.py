@@ -75,7 +75,7 @@ class _Name:
                 metadata={"field": field},
             )
         for word, (_, attribute) in zip(words[1::2], cls._parts, strict=True):
-            _check(attribute)(word, f"{field}: {attribute}")
+            _check(attribute)(word, field if field == attribute else f"{field}: {attribute}")
         return cls(*words[1::2])
 
     def __post_init__(self) -> None:

@@ -87,6 +87,8 @@ def read_task_json(text: str | bytes, base: Path) -> TaskSource:
 
     Raises Invalid with line, column and JSON path, and a suggestion for a misspelt key.
     """
+    # Some editors begin UTF-8 with a mark of it; it is no part of the text.
+    text = text.removeprefix("\ufeff") if isinstance(text, str) else text.removeprefix(b"\xef\xbb\xbf")
     value = jsontext.load(text, what=FILE_NAME, max_bytes=MAX_BYTES)
     with jsontext.positions(text, what=FILE_NAME):
         return manifest_from_dict(value, base)

@@ -30,6 +30,9 @@ def status(session: Session) -> None:
                 raise
             state = f"UNREACHABLE: {error.message}"
         except (Unauthenticated, Forbidden):
+            # Anybody may ask for the health, so a credential that is refused counts as none there. Here it
+            # doesn't, and its refusal is the real message.
+            session.call(stub.List, health_pb2.HealthListRequest())
             raise
         except Error as error:
             state = f"ERROR: {error.message}"

@@ -152,30 +152,33 @@ def publish(
             parent=str(session.tenant), task_id=checked.task, request_id=str(uuid.uuid4())
         )
         session.call(stub.CreateTask, request)
-    there = _there(session, f"{parent}/versions/{checked.version}")
+    before = _there(session, f"{parent}/versions/{checked.version}")
     signed = sign_message(manifest, signers)
     publication = task_pb2.PublishVersionRequest(parent=parent, manifest=signed, validate_only=dry_run)
     version = session.call(stub.PublishVersion, publication).version
     kept = {signature.key_id for signature in version.manifest.signatures}
     missing = [signer.key_id for signer in signers if signer.key_id not in kept]
-    if missing:
+    if missing and not dry_run:
         raise Precondition(
-            f"{checked.key} was published before, with these very files, signed by {' '.join(sorted(kept))}; "
-            f"versions never change, so no signature of {' '.join(missing)} was added; to have it signed so, "
-            "publish it under a new version",
+            f"{checked.key} was there already, signed by {' '.join(sorted(kept))}; no signature of "
+            f"{' '.join(missing)} was added: is that an author key of the root? (`isthmus trust show`)",
             reason="SIGNATURES_NOT_ADDED",
         )
-    outcome = "already_published" if there else "checked" if dry_run else "published"
+    if before is None:
+        outcome = "checked" if dry_run else "published"
+    elif {signer.key_id for signer in signers} <= {each.key_id for each in before.manifest.signatures}:
+        outcome = "already_published"
+    else:
+        outcome = "checked" if dry_run else "signatures_added"
     _show_version(session, version, {"outcome": outcome})
 
 
-def _there(session: Session, name: str) -> bool:
+def _there(session: Session, name: str) -> task_pb2.Version | None:
     stub = task_pb2_grpc.TaskServiceStub(session.channel)
     try:
-        session.call(stub.GetVersion, task_pb2.GetVersionRequest(name=name))
+        return session.call(stub.GetVersion, task_pb2.GetVersionRequest(name=name)).version
     except NotFound:
-        return False
-    return True
+        return None
 
 
 def _show_version(session: Session, found: task_pb2.Version, more: Mapping[str, object]) -> None:
@@ -188,6 +191,7 @@ def _show_version(session: Session, found: task_pb2.Version, more: Mapping[str, 
             ("size", human_bytes(found.total_bytes)),
             {
                 "checked": ("checked", "all is well; not published: --dry-run only checks"),
+                "signatures_added": ("published", f"{published}; it was there already, now signed anew"),
                 "already_published": ("published", f"{published}; it was there already, nothing changed"),
             }.get(str(more.get("outcome")), ("published", published)),
         ],

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 
-from isthmus.deployer.v1 import trust_service_pb2, trust_service_pb2_grpc
+from isthmus.deployer.v1 import (
+    manifest_pb2,
+    release_pb2,
+    release_pb2_grpc,
+    task_pb2,
+    task_pb2_grpc,
+    trust_service_pb2,
+    trust_service_pb2_grpc,
+)
 from isthmus.trust.v1 import trust_pb2
 from libs.cli.main import Group
 from libs.cli.output import human_time
 from libs.cli.session import Session, with_session
 from libs.cli.values import DURATION
 from libs.common.errors import Invalid, NotFound, Precondition
+from libs.common.names import VersionName
+from libs.trust.errors import Untrusted
 from libs.trust.keys import SigningKey, public_from_raw
 from libs.trust.root import ROLES, Root, overlap, verify_first_root, verify_next_root
-from libs.trust.signing import RoleKeys
+from libs.trust.signing import RoleKeys, verify
 
+# Their versions still go to devices: those of the steps to come, and those that enrol later.
+_IN_FORCE = (
+    release_pb2.Release.STATE_RUNNING,
+    release_pb2.Release.STATE_PAUSED,
+    release_pb2.Release.STATE_SUCCEEDED,
+)
 ROOT_KEY, AUTHOR_KEY = "root.key", "author.key"
 _LIFETIME_S = 365 * 86400.0
 
@@ -60,7 +77,7 @@ def newest_root(session: Session) -> Root:
     return root
 
 
-def _show(session: Session, root: Root) -> None:
+def _show(session: Session, root: Root, orphans: Sequence[_Orphan] = ()) -> None:
     roles = [(name, root.role(name)) for name in ROLES]
     session.output.message(
         root.to_proto(),
@@ -73,13 +90,63 @@ def _show(session: Session, root: Root) -> None:
                 if role.keys
             ),
         ],
+        more={"unverifiable_releases": [asdict(found) for found in orphans]} if orphans else None,
     )
 
 
-def _install(session: Session, root: Root, signers: Sequence[SigningKey]) -> None:
+def _install(
+    session: Session, root: Root, signers: Sequence[SigningKey], orphans: Sequence[_Orphan] = ()
+) -> None:
     request = trust_service_pb2.InstallRootRequest(parent=str(session.tenant), root=root.sign(signers))
     session.call(_stub(session).InstallRoot, request)
-    _show(session, root)
+    _show(session, root, orphans)
+
+
+@dataclass(frozen=True, slots=True)
+class _Orphan:
+    """A release in force whose version too few authors have signed."""
+
+    release: str
+    version: str
+    """`task@version`."""
+
+
+def _orphans(session: Session, author: RoleKeys) -> list[_Orphan]:
+    """Return the releases in force whose version wouldn't verify under an author role.
+
+    Of a task a device gets the newest release that selects it, so one behind another for the same devices is
+    in force no more.
+    """
+    releases = release_pb2_grpc.ReleaseServiceStub(session.channel)
+    tasks = task_pb2_grpc.TaskServiceStub(session.channel)
+    request = release_pb2.ListReleasesRequest(parent=str(session.tenant))
+    verifies: dict[str, bool] = {}
+    found: list[_Orphan] = []
+    settled: set[tuple[str, str]] = set()
+    for page in session.pages(releases.ListReleases, request, 1_000_000):
+        for release in page.releases:
+            task = release.version.rpartition("/versions/")[0]
+            if release.state not in _IN_FORCE or {(task, ""), (task, release.policy_json)} & settled:
+                continue
+            if release.state == release_pb2.Release.STATE_SUCCEEDED and release.steps_percent[-1:] == [100.0]:
+                settled.add((task, release.policy_json))
+            if release.version not in verifies:
+                version = session.call(
+                    tasks.GetVersion, task_pb2.GetVersionRequest(name=release.version)
+                ).version
+                verifies[release.version] = _is_signed(version.manifest, author)
+            if not verifies[release.version]:
+                name = VersionName.parse(release.version)
+                found.append(_Orphan(release.name, f"{name.task}@{name.version}"))
+    return found
+
+
+def _is_signed(manifest: trust_pb2.Signed, author: RoleKeys) -> bool:
+    try:
+        verify(manifest, manifest_pb2.TaskManifest.DESCRIPTOR.full_name, author)
+    except Untrusted:
+        return False
+    return True
 
 
 @trust.command()
@@ -143,6 +210,7 @@ def show(session: Session) -> None:
 @click.option(
     "--lifetime", type=DURATION, default=_LIFETIME_S, help="How long the root is good for; default 365d."
 )
+@click.option("--yes", is_flag=True, help="Go on though released versions no longer verify.")
 @with_session
 def rotate(
     session: Session,
@@ -151,11 +219,13 @@ def rotate(
     added: Path | None,
     retired: tuple[str, ...],
     lifetime: float,
+    yes: bool,
 ) -> None:
     """Install the next root, with keys of ROLE added and retired.
 
     Add first, retire in a later root: what either key signed holds in between. For the deployer its current
-    keys are taken.
+    keys are taken. Retiring an author key with which released versions would lose their last good signature
+    needs --yes.
     """
     folder = keys_dir or session.settings.keys_dir
     current = newest_root(session)
@@ -175,4 +245,17 @@ def rotate(
     if keys.keys == current.role(role).keys:
         raise Invalid(f"nothing changes in the {role} role; give --add or --retire", reason="NO_CHANGE")
     root = current.successor(datetime.now(UTC), timedelta(seconds=lifetime), {role: keys})
-    _install(session, root, signers)
+    orphans = _orphans(session, root.author) if role == "author" and retired else []
+    if orphans and not yes:
+        listed = ", ".join(f"{found.release} ({found.version})" for found in orphans)
+        raise Precondition(
+            f"with the new root the versions of these releases no longer verify, so no further device takes "
+            f"them: {listed}; publish and release them under new versions first, or go on with --yes",
+            reason="VERSIONS_ORPHANED",
+            metadata={"releases": ",".join(found.release for found in orphans)},
+        )
+    for found in orphans:
+        session.output.note(
+            f"warning: {found.release}: {found.version} no longer verifies on further devices"
+        )
+    _install(session, root, signers, orphans)

@@ -37,7 +37,7 @@ def check_stream_name(name: str, field: str) -> str:
     if not slash:
         raise Invalid(f'{field}: {shown(name)} is not of the form "<task>/<stream>"', reason="BAD_STREAM")
     check_id(task, f"{field}: task")
-    check_id(stream, f"{field}: stream")
+    check_id(stream, field if field.endswith("stream") else f"{field}: stream")
     return name
 
 

@@ -95,3 +95,10 @@ def test_versions_that_would_not_do_as_file_names_are_refused(version: str) -> N
 def test_checks_return_what_they_checked() -> None:
     assert check_id("a-1", "x") == "a-1"
     assert check_version("1.0-RC_1", "x") == "1.0-RC_1"
+
+
+def test_a_field_that_is_called_as_the_part_of_the_name_is_said_once() -> None:
+    with pytest.raises(Invalid, match=r"^device: 'X' is not an id"):
+        DeviceName.parse("tenants/t/devices/X", "device")
+    with pytest.raises(Invalid, match=r"^name: device: 'X' is not an id"):
+        DeviceName.parse("tenants/t/devices/X")

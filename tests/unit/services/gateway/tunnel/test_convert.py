@@ -115,3 +115,9 @@ def test_every_method_has_an_access_rule() -> None:
         for method in service.methods
     }
     assert methods == set(ACCESS)
+
+
+def test_a_stream_at_fault_is_named_once() -> None:
+    request = tunnel_pb2.ExportRequest(parent="tenants/t", stream="a/B")
+    with pytest.raises(Invalid, match=r"^stream: 'B' is not an id"):
+        convert.from_export_request(request, Identity("t", "p", "user", frozenset(), "gateway"))
