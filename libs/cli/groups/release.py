@@ -162,14 +162,16 @@ def create(
     if dry_run:
         session.output.message(
             made,
+            # The rows of a release, as far as there is one.
             [
                 ("release", "none made: --dry-run only checks"),
                 ("version", _version(made)),
+                ("why", made.state_reason or "-"),
                 ("policy", made.policy_json or "all devices"),
                 ("steps", ", ".join(f"{percent:g} %" for percent in made.steps_percent)),
                 ("devices", f"{made.counts.targeted_count} selected by the policy"),
-                ("why", made.state_reason),
             ],
+            more={"outcome": "checked"},
         )
     elif follow:
         _follow(session, made.name)

@@ -145,3 +145,23 @@ def test_status_with_a_malformed_key_says_so(
     (tmp_path / "key").write_text("isk_short\n")
     assert main(["--gateway", stack.gateway, "--api-key-file", str(tmp_path / "key"), "status"]) == 3
     assert "malformed API key" in capsys.readouterr().err
+
+
+def test_a_release_tried_dry_reads_like_one(
+    cloud: Cloud, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(cloud, folder)
+    flags = ["--gateway", cloud.gateway, "--tenant", cloud.tenant]
+    flags += ["--api-key-file", str(cloud.home / "api.key"), "release"]
+
+    def labels(*command: str) -> list[str]:
+        assert main([*flags, *command]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [line.split("  ")[0].strip() for line in lines if not line.startswith("  ")]
+
+    dry = labels("create", "clicks@1.0.0", "--steps", "10%,100%", "--dry-run")
+    real = labels("create", "clicks@1.0.0", "--steps", "10%,100%")
+    assert dry == [label if label != "step" else "steps" for label in real if label in {*dry, "step"}]
+    (checked,) = cloud.isthmus("release", "create", "clicks@1.0.0", "--dry-run")
+    assert checked["outcome"] == "checked"
+    assert len(cloud.isthmus("release", "list")[0]) == 1
