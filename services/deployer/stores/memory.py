@@ -108,8 +108,8 @@ class MemoryTx:
 
     def replace_manifest(self, version: Version) -> None:
         """See `Tx`."""
-        stored = self._t.versions[version.name]
-        self._t.versions[version.name] = replace(stored, manifest=version.manifest)
+        versions = self._t.versions
+        versions[version.name] = replace(versions[version.name], manifest=version.manifest)
 
     def list_versions(self, task: TaskName, before: int | None, limit: int) -> Sequence[Version]:
         """See `Tx`."""
@@ -303,13 +303,11 @@ class MemoryTx:
 
     def prune(self, before: datetime) -> int:
         """See `Tx`."""
-        reports = [key for key, time in self._t.reports.items() if time < before]
-        requests = [key for key, request in self._t.requests.items() if request.create_time < before]
-        for report in reports:
-            del self._t.reports[report]
-        for request in requests:
-            del self._t.requests[request]
-        return len(reports) + len(requests)
+        t = self._t
+        known = len(t.reports) + len(t.requests)
+        t.reports = {key: time for key, time in t.reports.items() if time >= before}
+        t.requests = {key: past for key, past in t.requests.items() if past.create_time >= before}
+        return known - len(t.reports) - len(t.requests)
 
     def put_blob(self, tenant: str, blob: BlobRef, now: datetime) -> BlobRecord:
         """See `Tx`."""
