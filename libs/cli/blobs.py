@@ -6,6 +6,7 @@ from pathlib import Path
 
 from isthmus.deployer.v1 import blob_pb2, blob_pb2_grpc, manifest_pb2
 from libs.cli.session import Session
+from libs.common.errors import Invalid
 from libs.trust.digests import sha256_of
 
 _CHUNK_BYTES = 512 * 1024
@@ -15,8 +16,11 @@ def blob_of(path: Path) -> manifest_pb2.BlobRef:
     """Return digest and size of a file.
 
     Raises:
+        Invalid: when it is no plain file: a pipe has no size, and may never end.
         OSError: when it can't be read.
     """
+    if not path.is_file():
+        raise Invalid(f"{path}: is no plain file", reason="BAD_FILE")
     return manifest_pb2.BlobRef(digest=sha256_of(path), size_bytes=path.stat().st_size)
 
 

@@ -15,6 +15,7 @@ from libs.common.errors import Error, Exhausted, Invalid, NotFound, Precondition
 from libs.common.fsio import fsync_dir
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_MAX_TEXT_BYTES = 1024 * 1024
 # Room that is made sure of before a service is asked for a secret that it says once.
 _SECRET_BYTES = 4096
 
@@ -37,9 +38,14 @@ def read_text(path: Path, what: str) -> str:
         Invalid, NotFound: when it can't be read or isn't UTF-8, naming it.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(_MAX_TEXT_BYTES + 1)
     except OSError as error:
         raise error_from_os(error, f"{what} {path}") from error
+    if len(data) > _MAX_TEXT_BYTES:
+        raise Invalid(f"{what} {path}: is longer than {_MAX_TEXT_BYTES} bytes", reason="TOO_LARGE")
+    try:
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Invalid(f"{what} {path}: isn't UTF-8 text at byte {error.start}", reason="NOT_TEXT") from error
 

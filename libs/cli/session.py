@@ -62,9 +62,9 @@ def read_settings(path: Path | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Invalid(f"settings file {path}: {error.strerror or error}", reason="BAD_SETTINGS") from error
+        found = json.loads(read_text(path, "settings file"))
+    except Error as error:
+        raise Invalid(error.message, reason="BAD_SETTINGS") from error
     except ValueError as error:
         raise Invalid(f"settings file {path}: {error}", reason="BAD_SETTINGS") from error
     if not isinstance(found, dict):

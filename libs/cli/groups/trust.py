@@ -250,8 +250,8 @@ def rotate(
         listed = ", ".join(f"{found.release} ({found.version})" for found in orphans)
         raise Precondition(
             f"with the new root the versions of these releases no longer verify, so no further device takes "
-            f"them: {listed}; first let a key that stays sign them too (`isthmus task publish` them again with "
-            "it), or go on with --yes",
+            f"them: {listed}; first sign them with a key that stays as well (`isthmus task publish` again), "
+            "or go on with --yes",
             reason="VERSIONS_ORPHANED",
             metadata={"releases": ",".join(found.release for found in orphans)},
         )

@@ -79,6 +79,8 @@ def test_text_that_is_none_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"ab\xff\xfe")
     with pytest.raises(Invalid, match=r"API key file .*key: isn't UTF-8 text at byte 2"):
         read_text(path, "API key file")
+    with pytest.raises(Invalid, match="API key file /dev/zero: is longer than"):
+        read_text(Path("/dev/zero"), "API key file")
     path.write_bytes(b"\xef\xbb\xbfabc")
     assert read_text(path, "API key file") == "abc"
 

@@ -1,6 +1,7 @@
 """The command as a person meets it: misspelt names, wrong settings, exit codes."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -99,12 +100,13 @@ def test_a_key_never_goes_out_in_the_clear(
         ("[]", "JSON object"),
         ('{"gatway": "x"}', "did you mean 'gateway'?"),
         ('{"gateway": 7400}', "must be text"),
+        ("\xff", "isn't UTF-8 text at byte 0"),
     ],
 )
 def test_a_broken_settings_file_is_named(
     text: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "cli.json").write_text(text)
+    (tmp_path / "cli.json").write_text(text, encoding="latin-1")
     assert main(["--config", str(tmp_path / "cli.json"), "tenant", "list"]) == 2
     shown = capsys.readouterr().err
     assert "cli.json" in shown
@@ -203,3 +205,16 @@ def test_ordinary_file_errors_are_no_tracebacks(tmp_path: Path, capsys: pytest.C
     assert "file/clicks" in capsys.readouterr().err
     assert main(["task", "init", "clicks", "--folder", "file/clicks", "--json"]) == 2
     assert json.loads(capsys.readouterr().err)["error"]["reason"] == "BAD_FILE"
+
+
+@pytest.mark.parametrize("command", [["blob", "put", "pipe"], ["blob", "put", "/dev/zero"]])
+def test_what_has_no_end_is_not_uploaded(
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ISTHMUS_API_KEY", "isk_a_b")
+    os.mkfifo(tmp_path / "pipe")
+    assert main(["--gateway", "127.0.0.1:9", *command]) == 2
+    assert "is no plain file" in capsys.readouterr().err
