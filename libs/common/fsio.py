@@ -9,16 +9,20 @@ from pathlib import Path
 
 from libs.common.errors import Exhausted
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What writing fails with where nothing more fits: the disk, a quota, a limit on the size of files."""
+FULL = "the disk is full, or a quota or a limit on file sizes is reached"
+
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn "no space left" and "quota exceeded" inside the block into Exhausted, reason DISK_FULL."""
+    """Turn the errors of `NO_ROOM` inside the block into Exhausted, reason DISK_FULL."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_ROOM:
             raise Exhausted(
-                f"writing {path.name}: the disk is full; free some space and try again",
+                f"writing {path.name}: {FULL}; free some space and try again",
                 reason="DISK_FULL",
                 retry_after_s=30.0,
             ) from error

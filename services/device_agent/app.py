@@ -1,10 +1,10 @@
 """The composition root: builds the agent, runs its loops, ends them in order (`process` is around it)."""
 
 import asyncio
-import fcntl
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +12,25 @@ import grpc
 
 from libs.common.client import create_channel
 from libs.common.clock import Clock, SystemClock
-from libs.common.errors import Precondition
+from libs.common.errors import Error
 from libs.common.identity import Identity
 from libs.common.rand import Randomness, SystemRandomness
 from libs.common.server import Server, create_server
 from libs.common.service_config import ServiceConfig
 from libs.common.telemetry import MetricsServer, Telemetry, start_metrics_server
-from services.device_agent import AGENT_VERSION
+from services.device_agent import AGENT_VERSION, folder
 from services.device_agent.access import ACCESS
 from services.device_agent.backoff import Backoff
 from services.device_agent.cloud import Cloud
 from services.device_agent.config import AgentConfig
 from services.device_agent.domain.retention import RetentionPolicy
-from services.device_agent.enrolling import Enroller
+from services.device_agent.enrolling import Enroller, require_key
 from services.device_agent.files import VersionFiles
 from services.device_agent.housekeeping import Housekeeper
 from services.device_agent.identity import CloudClock, DeviceKey
 from services.device_agent.ingest import Ingest
 from services.device_agent.metrics import AgentCollector, Figures
+from services.device_agent.patience import Patience
 from services.device_agent.pulling import Puller
 from services.device_agent.replay import FileReader
 from services.device_agent.reporting import Reporter
@@ -64,6 +65,8 @@ class Agent:
         randomness: ids and jitter.
         telemetry: where its calls are counted.
         files: makes the folders of versions; tests put in one whose disk is full.
+        runners: how many runs may be under way at once; 0 for one more than workers, so that none idles while
+            a result is made durable.
     """
 
     def __init__(
@@ -74,12 +77,15 @@ class Agent:
         randomness: Randomness | None = None,
         telemetry: Telemetry | None = None,
         files: Callable[[Path, int], VersionFiles] = VersionFiles,
+        runners: int = 0,
     ) -> None:
         clock = clock if clock is not None else SystemClock()
         randomness = randomness if randomness is not None else SystemRandomness()
         self.config = config
         self.problems = Problems()
         self._clock = clock
+        self._runners = runners or config.vm_workers + 1
+        self._patience = Patience(clock, self.problems)
         self._telemetry = telemetry if telemetry is not None else Telemetry("device_agent")
         self._lock: int | None = None
         self._bad_rows = 0
@@ -96,7 +102,7 @@ class Agent:
         self._backoff = backoff
         self._randomness = randomness
         self.cloud_clock = CloudClock(clock)
-        self.database = Database(state / "agent.db")
+        self.database = Database(state / "agent.db", clock, self._store_trouble)
         self.vm = TaskVm(
             VmConfig(
                 scratch_dir=state / "vm",
@@ -154,24 +160,27 @@ class Agent:
     async def start(self) -> None:
         """Lock the state folder, open the store, verify and load what is installed, open the socket.
 
+        Where the disk has no room for that, it says so and waits for room.
+
         Raises:
             Precondition: when another agent uses the folder, or the key file or store can't be used.
             EnrolmentRefused: when there is a gateway, no credential, and nothing to enrol with.
         """
         self._loop = asyncio.get_running_loop()
-        state = self.config.state_dir
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = _lock(state)
-        await self.database.open()
+        until_done = self._patience.until_done
+        self._lock = await until_done(partial(asyncio.to_thread, folder.take, self.config))
+        await until_done(self.database.open)
         stored = await self.database.run(read_stored, durable=False)
         self._bad_rows = stored.counters.get(BAD_ROW_COUNTER, 0)
         if self.config.gateway_target:
             await self._connect()
         # Before the workers: they are let read the folder of versions, which must be there for that.
-        await asyncio.to_thread(self._files.prepare)
+        await until_done(partial(asyncio.to_thread, self._files.prepare))
+        scratch = self.config.state_dir / "vm"
+        await until_done(partial(asyncio.to_thread, folder.check_scratch, scratch))
         await self.vm.start()
-        await self.tasks.start()
-        await self.runner.start()
+        await until_done(self.tasks.start)
+        await until_done(self.runner.start)
         self._add_loops()
         await self._serve()
         self._metrics = start_metrics_server(
@@ -181,7 +190,9 @@ class Agent:
 
     async def _connect(self) -> None:
         config = self.config
-        key = DeviceKey.load_or_create(config.state_dir / "device.key")
+        key_file = config.state_dir / "device.key"
+        await self.database.run(partial(require_key, path=key_file), durable=False)
+        key = await self._patience.until_done(partial(asyncio.to_thread, DeviceKey.load_or_create, key_file))
         credentials = None
         options: list[tuple[str, Any]] = []
         if not config.plaintext:
@@ -224,14 +235,19 @@ class Agent:
         )
         self._cloud_loops = [puller.run, reporter.run, self.watcher.run, self.tunneller.run]
 
+    def _store_trouble(self, trouble: Error | None) -> None:
+        if trouble is None:
+            self.problems.clear("store")
+        else:
+            self.problems.set("store", trouble.message, trouble.reason)
+
     def _hinted(self, profile_digest: bytes) -> None:
         if self.puller is not None:
             self.puller.hinted(profile_digest)
 
     def _add_loops(self) -> None:
         config = self.config
-        # One more run than workers, so that none idles while a result is made durable.
-        runners = [self.runner.run] * (config.vm_workers + 1)
+        runners = [self.runner.run] * self._runners
         self._loops = [self.triggerer.run, self.housekeeper.run, self._announce, *runners]
         if config.events_file:
             self.reader = FileReader(
@@ -258,7 +274,7 @@ class Agent:
 
     async def _serve(self) -> None:
         path = self.config.socket
-        await asyncio.to_thread(_clear_socket, path)
+        await asyncio.to_thread(folder.clear_socket, path)
         config = ServiceConfig(host=f"unix:{path}", shutdown_grace_s=self.config.shutdown_grace_s)
         service = AgentService(self.ingest, self.results, self, self._clock)
         mask = os.umask(0o177)
@@ -288,19 +304,19 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 for loop in self._loops:
-                    group.create_task(_forever(loop))
+                    group.create_task(self._patience.forever(loop))
                 if self.enroller is not None:
-                    group.create_task(_forever(self._talk))
+                    group.create_task(self._patience.forever(self._talk))
         except BaseExceptionGroup as failures:
             raise _cause(failures) from failures
 
     async def _talk(self) -> None:
         assert self.enroller is not None
         async with asyncio.TaskGroup() as group:
-            group.create_task(_forever(self.enroller.run))
+            group.create_task(self._patience.forever(self.enroller.run))
             await self.enroller.enrolled.wait()
             for loop in self._cloud_loops:
-                group.create_task(_forever(loop))
+                group.create_task(self._patience.forever(loop))
 
     async def status(self) -> Status:
         """Return what runs and how it does."""
@@ -365,35 +381,7 @@ class _Anybody:
         return None
 
 
-async def _forever(loop: Callable[[], Awaitable[None]]) -> None:
-    await loop()
-
-
 def _cause(failures: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return what ended the loops: the first failure, which has cancelled the rest."""
     first = failures.exceptions[0]
     return _cause(first) if isinstance(first, BaseExceptionGroup) else first
-
-
-def _lock(state: Path) -> int:
-    descriptor = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise Precondition(
-            f"--state-dir: another agent uses {state}; stop it, or give each agent a folder of its own",
-            reason="STATE_DIR_LOCKED",
-        ) from None
-    return descriptor
-
-
-def _clear_socket(path: Path) -> None:
-    """Remove what a dead agent left; we hold the folder's lock, so nobody of ours listens there."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.is_socket():
-        path.unlink()
-    elif path.exists():
-        raise Precondition(
-            f"--socket-path: {path} is there and is no socket; give another", reason="SOCKET_TAKEN"
-        )

@@ -3,10 +3,19 @@
 import asyncio
 import logging
 import sqlite3
+from pathlib import Path
 
 from isthmus.trust.v1 import trust_pb2
 from libs.common.clock import Clock
-from libs.common.errors import AlreadyExists, Error, Forbidden, Invalid, NotFound, Unauthenticated
+from libs.common.errors import (
+    AlreadyExists,
+    Error,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Precondition,
+    Unauthenticated,
+)
 from libs.trust.root import verify_first_root
 from services.device_agent.backoff import Backoff
 from services.device_agent.cloud import Cloud
@@ -27,6 +36,18 @@ _SUBJECT = "enrolment"
 _FOR_GOOD = (Invalid, Unauthenticated, Forbidden, AlreadyExists)
 # A wait for the credential's half-life is looked at again after this long, since clocks may jump.
 _LONGEST_WAIT_S = 3600.0
+
+
+def require_key(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise Precondition when this device is enrolled and its key isn't there: another would be no use."""
+    stored = values.get_blob(connection, CREDENTIAL)
+    if stored is not None and not path.exists():
+        device = Credential.from_json(stored).device
+        raise Precondition(
+            f"{path} is missing, the key that {device} is enrolled with; restore it, or move the state "
+            "folder away and enrol anew under a new id",
+            reason="DEVICE_KEY_MISSING",
+        )
 
 
 class Enroller:

@@ -73,7 +73,8 @@ class VersionFiles:
     def prepare(self) -> None:
         """Make the folders, and remove what a crash left half done."""
         for folder in (self._blobs, self._staging, self._versions, self._quarantine):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with disk_errors(folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in self._staging.iterdir():
             shutil.rmtree(left)
 
@@ -150,16 +151,17 @@ class VersionFiles:
         draft = self._staging / scratch_id
         folder = self.folder(manifest.task, manifest.version)
         try:
-            draft.mkdir(mode=0o700)
+            with disk_errors(draft):
+                draft.mkdir(mode=0o700)
             for path, blob in _paths_of(manifest).items():
                 self._place(blob, draft / path)
             for parent in sorted({p for path in _paths_of(manifest) for p in (draft / path).parents}):
                 if parent.is_relative_to(draft):
                     fsync_dir(parent)
-            folder.parent.mkdir(mode=0o700, exist_ok=True)
-            if folder.exists():
-                shutil.rmtree(folder)
             with disk_errors(folder):
+                folder.parent.mkdir(mode=0o700, exist_ok=True)
+                if folder.exists():
+                    shutil.rmtree(folder)
                 draft.rename(folder)
             fsync_dir(folder.parent)
             fsync_dir(self._versions)
@@ -170,7 +172,8 @@ class VersionFiles:
 
     def _place(self, blob: Blob, target: Path) -> None:
         done, _ = self._paths(blob.digest)
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with disk_errors(target):
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with disk_errors(target), done.open("rb") as source, self._open(target, "xb") as copy:
             writer = DigestingWriter(copy)
             while chunk := source.read(_COPY):
@@ -217,7 +220,8 @@ class VersionFiles:
         if target.exists():
             shutil.rmtree(target)
         if folder.exists():
-            folder.rename(target)
+            with disk_errors(target):
+                folder.rename(target)
             fsync_dir(folder.parent)
 
     def collect_folders(self, needed: Mapping[str, frozenset[str]]) -> int:

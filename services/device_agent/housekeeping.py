@@ -4,7 +4,7 @@ import sqlite3
 from dataclasses import replace
 
 from libs.common.clock import Clock
-from libs.common.errors import Exhausted
+from libs.common.errors import Error
 from libs.common.rand import Randomness
 from libs.task.manifest import CheckedHealth
 from services.device_agent.domain.retention import RetentionPolicy, decide_cut
@@ -15,6 +15,7 @@ from services.device_agent.store import events as event_store
 from services.device_agent.store import frames as frame_store
 from services.device_agent.store import versions as version_store
 from services.device_agent.store.database import Database
+from services.device_agent.store.trouble import passes
 from services.device_agent.store.versions import Moment
 from services.device_agent.tasks import Tasks
 
@@ -58,11 +59,13 @@ class Housekeeper:
             seen = self._tasks.changed.rings
             await self._tasks.changed.wait_or_sleep(seen, self._clock, self._next_s())
             try:
+                await self._database.probe()
                 await self.judge_idle()
                 await self.cut_events()
                 await self.bound_streams()
-            except Exhausted as error:
-                self._problems.set("store", error.message, error.reason)
+            except Error as error:
+                if not passes(error):  # else the store has said so
+                    raise
 
     def _next_s(self) -> float:
         left = [

@@ -30,9 +30,13 @@ async def serve(agent: Agent) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    try:
+
+    async def start_and_run() -> None:
         await agent.start()
-        running = asyncio.create_task(agent.run())
+        await agent.run()
+
+    try:
+        running = asyncio.create_task(start_and_run())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for task in (running, stopping):

@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from libs.common.clock import Clock
-from libs.common.errors import Exhausted, Invalid
+from libs.common.errors import Exhausted, Invalid, Unavailable
 from libs.task.event import Event, event_from_json
 from services.device_agent.ingest import Ingest, check_app_event
-from services.device_agent.running import RunQueue
+from services.device_agent.queueing import RunQueue
 from services.device_agent.signals import Problems
 from services.device_agent.store import events as event_store
 from services.device_agent.store.bad_rows import BAD_ROW
 from services.device_agent.store.database import Database
 from services.device_agent.store.events import FilePosition
+from services.device_agent.store.trouble import passes
 from services.device_agent.tasks import Tasks
 from services.device_agent.triggering import Triggerer
 
@@ -180,7 +181,7 @@ class FileReader:
 
     async def _read_file(self, file: BinaryIO) -> bool:
         status = os.fstat(file.fileno())
-        known = await self._database.run(
+        known = await self._database.insist(
             lambda connection: event_store.file_position(connection, self._name), durable=False
         )
         position = FilePosition(status.st_ino, 0, 0)
@@ -231,7 +232,9 @@ class FileReader:
                 line = position.line if position is not None else "?"
                 self._tell([f"line {line} or just before: can't be stored ({type(error).__name__})"])
                 events = []
-            except Exhausted as error:
+            except (Exhausted, Unavailable) as error:
+                if error.reason != "BACKLOG" and not passes(error):
+                    raise
                 self._problems.set(_FILE, error.message, error.reason)
                 await self._clock.sleep(error.retry_after_s or _RETRY_S)
                 self._problems.clear(_FILE)
@@ -250,7 +253,7 @@ class FileReader:
             limits = self._tasks.pending_limits()
             if not limits:
                 return _CHUNK
-            if await self._database.run(event_store.backlog, durable=False):
+            if await self._database.insist(event_store.backlog, durable=False):
                 await self._triggerer.done.wait(done)
                 continue
             waiting = {task: self._queue.waiting(task) for task in limits}

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from libs.common.clock import Clock
-from libs.common.errors import Exhausted, Invalid, NotFound, Unavailable
+from libs.common.errors import Error, Exhausted, Invalid, NotFound, Unavailable
 from libs.task.event import Event
 from libs.task.jsontext import canonical
 from libs.task.manifest import CheckedManifest
@@ -16,15 +16,16 @@ from libs.task.pipeline import Feature
 from services.device_agent.domain.rollout import Verdict
 from services.device_agent.domain.uploads import Outgoing, check_send
 from services.device_agent.identity import CloudClock
+from services.device_agent.queueing import RunQueue
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.store import events as event_store
 from services.device_agent.store import runs as run_store
 from services.device_agent.store.bad_rows import BAD_ROW
 from services.device_agent.store.database import Database
 from services.device_agent.store.runs import Bounds, Finished, QueuedRun, Run
+from services.device_agent.store.trouble import passes
 from services.device_agent.tasks import Tasks
 from services.device_agent.vm import Execution, Outcome, Reason, TaskVm
-from services.device_agent.vm.queue import FairQueue
 
 _log = logging.getLogger("isthmus.agent")
 
@@ -33,8 +34,6 @@ _MAX_SCANNED = 20_000
 # Windows with more events than this are computed on a thread.
 _INLINE_EVENTS = 512
 _RETRY_S = 0.5
-# Waiting runs of a task that are kept in memory, fresh from their trigger.
-_FRESH = 16
 _NO_FEATURES: Mapping[str, object] = {}
 
 
@@ -50,50 +49,6 @@ class Made:
     """The end of what they printed."""
     wall_s: float = 0.0
     """What the scripts took."""
-
-
-class RunQueue:
-    """The waiting runs' ids; tasks take turns, each task's oldest first."""
-
-    def __init__(self) -> None:
-        self.bell = Bell()
-        self._waiting: FairQueue[QueuedRun] = FairQueue()
-        self._in_flight: dict[int, QueuedRun] = {}
-        self._dropped: set[int] = set()
-
-    def add(self, runs: Sequence[QueuedRun], dropped: Collection[int] = ()) -> None:
-        """Append runs; `dropped` ones aren't waiting any more."""
-        self._dropped.update(dropped)
-        for run in runs:
-            # What waits for long is read again when its turn comes, to keep the memory small.
-            fresh = self._waiting.waiting(run.key) < _FRESH
-            self._waiting.put(run if fresh else replace(run, run=None))
-        if runs:
-            self.bell.ring()
-
-    def take(self) -> QueuedRun | None:
-        """Return the next run, which is in flight from now on; None when none waits."""
-        while (run := self._waiting.take()) is not None:
-            if run.run_id in self._dropped:
-                self._dropped.discard(run.run_id)
-                continue
-            self._in_flight[run.run_id] = run
-            return run
-        return None
-
-    def done(self, run: QueuedRun) -> None:
-        """Say that a run taken has ended."""
-        del self._in_flight[run.run_id]
-        self.bell.ring()
-
-    def in_flight(self) -> list[int]:
-        """Return the ids of the runs that have been taken and haven't ended."""
-        return list(self._in_flight)
-
-    def waiting(self, task: str) -> int:
-        """Return how many runs of a task wait or run: an upper bound."""
-        running = sum(run.task == task for run in self._in_flight.values())
-        return self._waiting.waiting(task) + running
 
 
 class Runner:
@@ -134,7 +89,7 @@ class Runner:
 
     async def start(self) -> None:
         """Queue the runs that waited, or were interrupted, when the agent ended."""
-        self.queue.add(await self._database.run(run_store.list_runs))
+        self.queue.add(await self._database.run(run_store.list_runs, durable=False))
 
     async def run(self) -> None:
         """Make runs, one at a time; start as many of these as runs may be under way at once."""
@@ -148,7 +103,7 @@ class Runner:
                 while not await self._make(queued):
                     await self._clock.sleep(_RETRY_S)
             except BAD_ROW as error:
-                await self._database.run(partial(run_store.drop_run, run_id=queued.run_id, error=error))
+                await self._database.insist(partial(run_store.drop_run, run_id=queued.run_id, error=error))
             finally:
                 self.queue.done(queued)
 
@@ -162,14 +117,15 @@ class Runner:
         run, features = queued.run, _NO_FEATURES
         if run is None or manifest.pipeline.features:
             load = _loader(queued.run_id, manifest.pipeline.features)
-            loaded = await self._database.run(load, durable=False)
+            loaded = await self._database.insist(load, durable=False)
             if loaded is None:
                 return True
             run, windows = loaded
             try:
                 features = await _evaluate(windows, run.event_time_s)
             except BAD_ROW as error:
-                return await self._store(Made(run, _unexpected("features", error)), manifest)
+                await self._store(Made(run, _unexpected("features", error)), manifest)
+                return True
         try:
             outcome = await self._vm.execute(Execution(run.task, run.version, run.events, features))
         except Invalid as error:
@@ -187,41 +143,38 @@ class Runner:
                 return True
             made = _made(run, outcome, manifest)
         self._problems.clear("task VM")
-        return await self._store(made, manifest)
+        await self._store(made, manifest)
+        return True
 
-    async def _store(self, made: Made, manifest: CheckedManifest) -> bool:
-        """Store how a run ended; return False when it has to be made again later."""
+    async def _store(self, made: Made, manifest: CheckedManifest) -> None:
+        """Store how a run ended."""
         try:
-            return await self._keep(made, manifest)
+            await self._keep(made, manifest)
         except BAD_ROW as error:
-            return await self._keep(replace(made, finished=_unexpected("result", error)), manifest)
+            await self._keep(replace(made, finished=_unexpected("result", error)), manifest)
 
-    async def _keep(self, made: Made, manifest: CheckedManifest) -> bool:
+    async def _keep(self, made: Made, manifest: CheckedManifest) -> None:
         run, finished = made.run, made.finished
         if finished.failure_reason:
             report = await self._tasks.reportable(manifest, finished.failure_reason, finished.failure_message)
             finished = replace(finished, failure_report=report)
         moment = self._tasks.moment()
         offset_s = self._cloud_clock.offset_s
-        try:
-            result, verdict = await self._database.run(
-                lambda connection: run_store.finish_run(
-                    connection,
-                    run,
-                    finished,
-                    health=manifest.health,
-                    bounds=self._bounds,
-                    now_s=self._cloud_clock.now_s(),
-                    offset_s=offset_s,
-                    moment=moment,
-                )
+        # On a full disk what was made waits here, and later runs with it: none is made for nothing.
+        result, verdict = await self._database.insist(
+            lambda connection: run_store.finish_run(
+                connection,
+                run,
+                finished,
+                health=manifest.health,
+                bounds=self._bounds,
+                now_s=self._cloud_clock.now_s(),
+                offset_s=offset_s,
+                moment=moment,
             )
-        except Exhausted as error:
-            # Nothing of it is visible, so making it again later does no harm.
-            self._problems.set("store", error.message, error.reason)
-            return False
+        )
         if result is None:
-            return True
+            return
         self.observe(made)
         self.results.ring()
         if finished.outgoing:
@@ -240,14 +193,14 @@ class Runner:
             self.reports.ring()
         elif verdict is Verdict.ROLL_BACK:
             await self._give_up(run)
-        return True
 
     async def _give_up(self, run: Run) -> None:
         while True:
             try:
                 await self._tasks.give_up(run.task, run.version)
-            except Exhausted as error:
-                self._problems.set("store", error.message, error.reason)
+            except Error as error:
+                if not passes(error):
+                    raise
                 await self._clock.sleep(_RETRY_S)
             else:
                 self.reports.ring()

@@ -179,6 +179,7 @@ class Tasks:
 
     async def _replay(self) -> None:
         # Each trigger is inserted where it was: it sees the events after its activation and no others.
+        self.index, self._inserted = TriggerIndex(), set()  # also when a full disk stopped it half-way
         waiting = sorted(self.running().values(), key=lambda version: version.activated_seq)
         probe = TriggerIndex()
         for version in waiting:

@@ -4,19 +4,19 @@ import sqlite3
 from functools import partial
 
 from libs.common.clock import Clock
-from libs.common.errors import Exhausted
+from libs.common.errors import Error
 from services.device_agent.identity import CloudClock
-from services.device_agent.running import RunQueue
+from services.device_agent.queueing import RunQueue
 from services.device_agent.signals import Bell, Problems
 from services.device_agent.store import events as event_store
 from services.device_agent.store import runs as run_store
 from services.device_agent.store.bad_rows import BAD_ROW
 from services.device_agent.store.database import Database
 from services.device_agent.store.runs import NewRun
+from services.device_agent.store.trouble import passes
 from services.device_agent.tasks import Tasks
 
 _BATCH = 256
-_SUBJECT = "store"
 _RETRY_S = 1.0
 
 
@@ -106,13 +106,14 @@ class Triggerer:
                 if not bad:
                     raise
                 runs = [run for run in runs if run not in bad]
-                await self._database.run(partial(run_store.refuse_runs, runs=bad, error=error))
-            except Exhausted as error:
+                await self._database.insist(partial(run_store.refuse_runs, runs=bad, error=error))
+                continue
+            except Error as error:
+                if not passes(error):
+                    raise
                 # The trie has taken the batch already, so it must be stored before the next.
-                self._problems.set(_SUBJECT, error.message, error.reason)
                 await self._clock.sleep(_RETRY_S)
                 continue
-            self._problems.clear(_SUBJECT)
             self._queue.add(added, dropped)
             return
 

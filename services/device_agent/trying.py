@@ -144,6 +144,7 @@ async def try_task(config: TryConfig, say: Say, randomness: Randomness) -> bool:
                 disk_reserve_bytes=0,
             ),
             randomness=randomness,
+            runners=1,  # so that what is said comes in the order of the events, of all users
         )
         agent.runner.observe = lambda made: say(tally.add(made))
         try:

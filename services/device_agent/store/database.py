@@ -1,6 +1,7 @@
 """One SQLite file, one thread that owns it, many waiting writes in one commit."""
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
@@ -9,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from libs.common.errors import Exhausted, Precondition, Unavailable
+from libs.common.clock import Clock, SystemClock
+from libs.common.errors import Error, Unavailable
 from services.device_agent.store.schema import migrate
+from services.device_agent.store.trouble import passes, translate
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -19,7 +22,10 @@ Work = Callable[[sqlite3.Connection], T]
 _GROUP = 64
 # Callers beyond this many wait at the door, so that a stalled disk can't fill the memory.
 _WAITING = 512
-_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# Between attempts of what has to be stored in the end.
+_RETRY_S = 1.0
+
+_PROBE = "INSERT OR REPLACE INTO meta (key, value) VALUES ('probe', ?)"
 
 
 @dataclass(slots=True)
@@ -38,10 +44,24 @@ class Database:
     only its own writes, and its caller alone gets the error. Nobody gets an answer before the commit; a
     durable one is on the disk by then (`synchronous=FULL`). One that isn't durable is lost by a power cut
     at worst together with everything after it, never on its own, so that it suits what can be derived anew.
+
+    Args:
+        path: the file.
+        clock: what `insist` waits by.
+        tell: told of trouble that passes (see `trouble`) whenever it stops a function, and with None when
+            something has been written again.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock | None = None,
+        tell: Callable[[Error | None], None] = lambda trouble: None,
+    ) -> None:
         self._path = path
+        self._clock = clock if clock is not None else SystemClock()
+        self._tell = tell
+        self._trouble = False
         self._queue: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._door: asyncio.Semaphore = asyncio.Semaphore(_WAITING)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -51,8 +71,9 @@ class Database:
         """Open the file, bring its schema up to date, start the thread.
 
         Raises:
-            Precondition: when the file was written by a newer agent.
-            Exhausted: when the disk is full.
+            Precondition: when the file was written by a newer agent, or is damaged.
+            Exhausted: reason DISK_FULL. Opening may be tried again, here and below.
+            Unavailable: reason STORE_IO.
         """
         self._loop = asyncio.get_running_loop()
         opened: asyncio.Future[None] = self._loop.create_future()
@@ -67,7 +88,7 @@ class Database:
 
         Raises:
             Exhausted: reason DISK_FULL; nothing was written.
-            Unavailable: after `close`.
+            Unavailable: reason STORE_IO, the same; and after `close`.
         """
         async with self._door:
             if self._loop is None or self._thread is None:
@@ -76,6 +97,25 @@ class Database:
             self._queue.put(job)
             result: T = await job.future
             return result
+
+    async def insist(self, work: Work[T], *, durable: bool = True) -> T:
+        """Run `work` as `run` does, again and again for as long as trouble that passes stops it."""
+        while True:
+            try:
+                return await self.run(work, durable=durable)
+            except Error as error:
+                if not passes(error):
+                    raise
+            await self._clock.sleep(_RETRY_S)
+
+    async def probe(self) -> None:
+        """After trouble, see whether something can be written again; else do nothing.
+
+        Raises:
+            Exhausted, Unavailable: as `run`.
+        """
+        if self._trouble:
+            await self.run(lambda connection: connection.execute(_PROBE, (self._clock.monotonic(),)))
 
     async def close(self) -> None:
         """Finish what is queued, then close the file. Calling again does nothing."""
@@ -96,7 +136,7 @@ class Database:
                 connection.close()
                 raise
         except BaseException as error:
-            self._loop.call_soon_threadsafe(_fail, opened, _translate(error))
+            self._loop.call_soon_threadsafe(_fail, opened, translate(error))
             return
         self._loop.call_soon_threadsafe(_succeed, opened)
         try:
@@ -123,8 +163,22 @@ class Database:
             if durable != durable_now:
                 connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
                 durable_now = durable
+            before = connection.total_changes
             _transact(connection, jobs)
-            self._loop.call_soon_threadsafe(_deliver, jobs)
+            wrote = connection.total_changes > before
+            self._loop.call_soon_threadsafe(self._deliver, jobs, wrote)
+
+    # ---- on the loop ----
+
+    def _deliver(self, jobs: list[_Job[Any]], wrote: bool) -> None:
+        trouble = next((e for e in (job.error for job in jobs) if isinstance(e, Error) and passes(e)), None)
+        if trouble is not None:
+            self._trouble = True
+            self._tell(trouble)
+        elif wrote and self._trouble:
+            self._trouble = False
+            self._tell(None)
+        _settle(jobs)
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
@@ -138,6 +192,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 def _transact(connection: sqlite3.Connection, jobs: list[_Job[Any]]) -> None:
     try:
+        _undo(connection)
         connection.execute("BEGIN")
         for job in jobs:
             connection.execute("SAVEPOINT job")
@@ -145,43 +200,22 @@ def _transact(connection: sqlite3.Connection, jobs: list[_Job[Any]]) -> None:
                 job.result = job.work(connection)
                 connection.execute("RELEASE job")
             except Exception as error:
-                job.error = _translate(error)
+                job.error = translate(error)
                 connection.execute("ROLLBACK TO job")
                 connection.execute("RELEASE job")
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        with contextlib.suppress(sqlite3.Error):  # else the next group begins with it
+            _undo(connection)
         # A full disk may have rolled all back already; then it, not the missing savepoint, is what to tell.
-        reason = next((job.error for job in jobs if isinstance(job.error, Exhausted)), _translate(error))
+        reason = next((job.error for job in jobs if job.error and passes(job.error)), translate(error))
         for job in jobs:
             job.error = job.error or reason
 
 
-def _translate(error: BaseException) -> BaseException:
-    if isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_FULL:
-        full = Exhausted(
-            "the agent's store can't grow: the disk is full; free some space and try again",
-            reason="DISK_FULL",
-            retry_after_s=30.0,
-        )
-        full.__cause__ = error
-        return full
-    if isinstance(error, sqlite3.Error) and _code(error) in _DAMAGED:
-        damaged = Precondition(
-            "agent.db is damaged; move it out of the state folder and start again with an enrolment token: "
-            "the key is still there, so the device enrols as itself and pulls its tasks anew",
-            reason="STORE_DAMAGED",
-        )
-        damaged.__cause__ = error
-        return damaged
-    return error
-
-
-def _code(error: sqlite3.Error) -> int:
-    # Errors of the module itself (a wrong argument) have no code. The low byte is the kind.
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    return code & 0xFF
+def _undo(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
 
 
 def _succeed(future: asyncio.Future[None]) -> None:
@@ -194,7 +228,7 @@ def _fail(future: asyncio.Future[None], error: BaseException) -> None:
         future.set_exception(error)
 
 
-def _deliver(jobs: list[_Job[Any]]) -> None:
+def _settle(jobs: list[_Job[Any]]) -> None:
     for job in jobs:
         if job.future.done():  # the caller was cancelled
             continue

@@ -58,13 +58,10 @@ class QueuedRun:
     run_id: int
     task: str
     version: str
+    user: str
+    """Whose events triggered it."""
     run: Run | None = field(default=None, compare=False)
     """The run itself while it is fresh, to save the reading; None when it has to be read."""
-
-    @property
-    def key(self) -> str:
-        """In whose line it waits: its task's."""
-        return self.task
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +146,7 @@ def add_runs(
             run.trigger_time_s,
             run.events,
         )
-        added.append(QueuedRun(run_id, run.task, run.version, fresh))
+        added.append(QueuedRun(run_id, run.task, run.version, fresh.user, fresh))
     dropped: list[int] = []
     started = ",".join(str(int(run_id)) for run_id in in_flight)
     for task in {run.task for run in added}:
@@ -170,8 +167,12 @@ def add_runs(
 
 def list_runs(connection: sqlite3.Connection) -> list[QueuedRun]:
     """Return all waiting runs, oldest first."""
-    rows = connection.execute("SELECT run_id, task, version FROM runs ORDER BY run_id")
-    return [QueuedRun(*row) for row in rows]
+    # What can't be read is told of when the run's turn comes.
+    rows = connection.execute(
+        "SELECT run_id, task, version, CASE WHEN json_valid(events)"
+        " THEN COALESCE(json_extract(events, '$[#-1].user'), '') ELSE '' END FROM runs ORDER BY run_id"
+    )
+    return [QueuedRun(run_id, task, version, str(user)) for run_id, task, version, user in rows]
 
 
 def count_runs(connection: sqlite3.Connection) -> dict[str, int]:

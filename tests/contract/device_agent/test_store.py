@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.common.errors import Exhausted, Precondition, Unavailable
+from libs.common.testing import FakeClock
 from libs.task.event import Event
 from libs.task.manifest import CheckedHealth
 from services.device_agent.domain.retention import Cut
@@ -95,6 +96,76 @@ async def test_a_full_disk_is_told_as_such_and_nothing_is_written(database):
     assert await database.run(lambda c: events.read_events(c, 0, 10)) == []
     await database.run(lambda c: c.execute("PRAGMA max_page_count=100000"))
     assert await database.run(lambda c: events.add_events(c, big, 0.0)) == (1000, 0)
+
+
+async def test_each_caller_of_a_group_hears_of_the_full_disk_and_it_is_told_until_something_is_written(
+    tmp_path,
+):
+    told = []
+    database = Database(tmp_path / "agent.db", tell=told.append)
+    await database.open()
+    await database.run(lambda c: c.execute("PRAGMA max_page_count=60"))
+    big = [event(i, text="x" * 1000) for i in range(1000)]
+    refused = await asyncio.gather(
+        database.run(lambda c: values.set_int(c, "a", 1)),
+        database.run(lambda c: events.add_events(c, big, 0.0)),
+        return_exceptions=True,
+    )
+    assert refused[1].reason == told[0].reason == "DISK_FULL"
+    assert refused[1].retry_after_s > 0
+    assert await database.run(lambda c: events.read_events(c, 0, 10)) == []
+    assert told[-1] is not None  # reading proves nothing
+    await database.run(lambda c: c.execute("PRAGMA max_page_count=100000"))
+    await database.probe()
+    assert told[-1] is None
+    await database.close()
+
+
+async def test_what_has_to_be_stored_waits_for_room(tmp_path):
+    clock = FakeClock()
+    database = Database(tmp_path / "agent.db", clock)
+    await database.open()
+    await database.run(lambda c: c.execute("PRAGMA max_page_count=60"))
+    big = [event(i, text="x" * 1000) for i in range(1000)]
+    stored = asyncio.create_task(database.insist(lambda c: events.add_events(c, big, 0.0)))
+    for _ in range(3):
+        await clock.wait_for_sleepers()
+        clock.advance(1.0)
+    await clock.wait_for_sleepers()
+    await database.run(lambda c: c.execute("PRAGMA max_page_count=100000"))
+    assert not stored.done()
+    clock.advance(1.0)
+    assert await stored == (1000, 0)
+    with pytest.raises(ZeroDivisionError):
+        await database.insist(lambda c: 1 // 0)
+    await database.close()
+
+
+async def test_a_store_that_another_program_holds_refuses_and_goes_on(database, tmp_path):
+    await database.run(lambda c: c.execute("PRAGMA busy_timeout=0"))
+    other = sqlite3.connect(tmp_path / "agent.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Unavailable, match="other program") as held:
+        await database.run(lambda c: values.set_int(c, "a", 1))
+    assert held.value.reason == "STORE_IO"
+    assert await database.run(lambda c: values.get_int(c, "a")) == 0
+    other.execute("ROLLBACK")
+    other.close()
+    await database.run(lambda c: values.set_int(c, "a", 1))
+
+
+def test_the_user_of_a_waiting_run_is_known_after_a_restart(connection):
+    runs_ = [run_of(event(1, user="ann")), run_of(event(2, user="bob"))]
+    added, _ = runs.add_runs(connection, 2, runs_, {})
+    assert runs.list_runs(connection) == added
+    connection.execute("UPDATE runs SET events = '[7]'")
+    assert [run.user for run in runs.list_runs(connection)] == ["", ""]
+    connection.execute("UPDATE runs SET events = '{'")
+    assert [run.user for run in runs.list_runs(connection)] == ["", ""]
+
+
+def run_of(completing):
+    return NewRun("t", "1", 1, 0.0, (completing,))
 
 
 async def test_a_closed_store_refuses(tmp_path):

@@ -20,7 +20,7 @@ def test_the_file_holds_the_data_with_the_mode_whatever_the_umask(tmp_path: Path
     assert (tmp_path / "b").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_leaves_the_old_content_and_no_litter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
