@@ -337,7 +337,7 @@ async def test_anything_but_a_hello_first(log: GatedLog, first: Message | None) 
             [Stream("task", EPOCH)],
             r'streams\[0\]\.stream: .task. is not of the form "<task>/<stream>"',
         ),
-        ([STREAM, Stream("task/Ab", EPOCH)], r"hello\.streams\[1\]\.stream: stream: .Ab. is not an id"),
+        ([STREAM, Stream("task/Ab", EPOCH)], r"hello\.streams\[1\]\.stream: .Ab. is not an id"),
         ([Stream("t/s/u", EPOCH)], "is not an id"),
         ([Stream("/s", EPOCH)], "is not an id"),
         ([Stream("t/s", b"short")], "has 5 bytes; it must have 16"),
