@@ -10,11 +10,13 @@ from typing import TextIO
 
 from opentelemetry import trace
 
+# Where a word begins in JSON, whose "\n" is a letter to a regular expression.
+_START = r"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))"
 # A net under the rule "secrets never reach a log": API keys, enrolment tokens, JWTs, private keys, and what
 # follows "Bearer".
 _SECRETS = re.compile(
-    r"(isk_[A-Za-z0-9-]+_)[A-Za-z0-9_-]+"
-    r"|(\bise_)[0-9a-f]{16,}"
+    rf"({_START}isk_[A-Za-z0-9-]+_)[A-Za-z0-9_-]+"
+    rf"|({_START}ise_)[0-9a-f]{{16,}}"
     r"|(eyJ[A-Za-z0-9_-]+\.)[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"
     r"|([Bb]earer )[A-Za-z0-9._~+/=-]{16,}"
     r"|(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*"

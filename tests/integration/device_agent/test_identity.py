@@ -18,7 +18,7 @@ from libs.common.errors import (
     Unavailable,
 )
 from services.device_agent.app import Agent
-from services.device_agent.errors import EXIT_CONFIG, EXIT_ENROLMENT, EnrolmentRefused
+from services.device_agent.errors import EXIT_CONFIG, EXIT_ENROLMENT, EnrolmentRefused, exit_code
 from services.device_agent.process import main
 from services.device_agent.testing.app import config, running
 from services.device_agent.testing.tasks import task
@@ -273,3 +273,17 @@ async def test_help_names_every_setting(capsys, tmp_path):
     text = capsys.readouterr().out
     for name in type(config(tmp_path)).__dataclass_fields__:
         assert f"--{name.replace('_', '-')} " in text
+
+
+async def test_a_missing_key_of_an_enrolled_device_is_told_and_not_replaced(cloud, agent_config, tmp_path):
+    async with running(Agent(agent_config())) as app:
+        await app.until(lambda s: s.device)
+    key = tmp_path / "state" / "device.key"
+    key.unlink()
+    agent = Agent(agent_config())
+    with pytest.raises(Precondition, match=r"device\.key is missing.*restore it.*under a new id") as refused:
+        await agent.start()
+    await agent.close()
+    assert refused.value.reason == "DEVICE_KEY_MISSING"
+    assert exit_code(refused.value) == EXIT_CONFIG
+    assert not key.exists()

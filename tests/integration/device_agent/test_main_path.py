@@ -34,3 +34,28 @@ async def test_a_task_is_pulled_triggered_and_its_frames_reach_the_cloud(cloud, 
     assert status.device == "tenants/acme/devices/d1"
     assert status.tunnel_connected
     assert list(status.problems) == []
+
+
+USERS = ("ann", "bob")
+SLOW_FIRST = """
+import time
+
+def run(context):
+    n = context.events[-1].fields["n"]
+    time.sleep(0.4 if n == 0 else 0.0)
+    return {"n": n}
+"""
+
+
+async def test_results_of_one_user_come_in_the_order_of_the_events(cloud, agent_config):
+    cloud.publish(task(source=SLOW_FIRST))
+    await cloud.want("d1", {"hello": "1"})
+    async with running(Agent(agent_config(vm_workers=3))) as app:
+        await app.until_state("hello@1", "ACTIVE")
+        await app.send(
+            *(event("go", f"{user}-{n}", user, n=n + (user == "bob")) for n in range(4) for user in USERS)
+        )
+        results = await app.results(8)
+    for user, first in zip(USERS, (0, 1), strict=True):
+        numbers = [json.loads(result.result_json)["n"] for result in results if result.user == user]
+        assert numbers == list(range(first, first + 4))

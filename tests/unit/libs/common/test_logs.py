@@ -72,6 +72,10 @@ def test_setting_up_twice_writes_once(stream: io.StringIO) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "isk_abc123_SECRETsecret-_99",
+        "two lines\nisk_abc123_SECRETsecret-_99",
+        "a column\tise_5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2",
+        "\x1fisk_abc123_SECRETsecret-_99",
         "key isk_abc123_SECRETsecret-_99 given",
         "token: ise_5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2 is used up",
         f"authorization: Device {JWT}",
@@ -90,6 +94,7 @@ def test_what_looks_like_a_credential_is_not_written(text: str, stream: io.Strin
 
 def test_ordinary_text_is_written_as_it_is() -> None:
     text = "Device tenants/acme/devices/d1 runs isk tasks; bearer of news; otherwise_0123456789abcdef01 stays"
+    text += " and so does disk_reserve_bytes"
     assert scrub(text) == text
 
 
