@@ -99,7 +99,10 @@ def run(*command: str, check: bool = True) -> bool:
     environment.pop("PIP_USER", None)
     done = subprocess.run(list(command), cwd=ROOT, env=environment).returncode == 0
     if check and not done:
-        raise fail("this command failed, see its message above: " + " ".join(command))
+        raise fail(
+            "this command failed, see its message above: %s%s"
+            % (" ".join(command), "; is the network there?" if "install" in command else "")
+        )
     return done
 
 

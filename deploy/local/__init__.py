@@ -11,6 +11,8 @@
 ``monitoring``    Prometheus' and Grafana's files
 ``supervision``   supervisord: its configuration, its control socket, what its log says about crashes
 ``health``        gRPC and HTTP probes
+``status``        what is known of each process
+``view``          ``StackView``: what can be seen of a stack without changing it
 ``stack``         ``Stack``: all of it together; tests and the demo use it too
 
 Several stacks run side by side when their homes and port offsets differ; none touches another's processes.

@@ -15,6 +15,8 @@ from deploy.local.stack import Stack
 from deploy.local.topology import MONITORING, Process
 from libs.common.errors import Error
 
+HOME = "where all of its state lies (default: $ISTHMUS_HOME, or var in the checkout)"
+
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
@@ -22,13 +24,13 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--home",
         type=Path,
-        help="where all of its state lies (default: $ISTHMUS_HOME, or var in the checkout)",
+        help=HOME,
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
-        added.add_argument("--home", type=Path, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        added.add_argument("--home", type=Path, default=argparse.SUPPRESS, help=HOME)
         return added
 
     up = command("up", "start it, and return when every process is healthy")
@@ -99,7 +101,7 @@ def summary(stack: Stack, processes: Sequence[Process]) -> str:
 
 def say(text: str) -> None:
     """Tell progress, apart from the results."""
-    print(f"{text} ...", file=sys.stderr, flush=True)
+    print(text, file=sys.stderr, flush=True)
 
 
 def show_status(stack: Stack, as_json: bool) -> int:
@@ -126,6 +128,11 @@ def show_status(stack: Stack, as_json: bool) -> int:
         print(
             table(("SERVICE", "STATE", "PID", "UPTIME", "RESTARTS", "MEMORY", "HEALTH", "LAST CRASH"), cells)
         )
+        if not stack.running():
+            print(
+                "\nthe supervisor is gone, or hangs: these run on without it. "
+                "make up starts the stack anew, as it was; make down ends it"
+            )
     if not rows:
         return 3
     return 1 if any(row.health for row in rows) else 0
@@ -140,7 +147,12 @@ def run(arguments: argparse.Namespace) -> int:
     home = arguments.home
     if arguments.command == "up":
         stack = Stack(home, arguments.port_offset, without=arguments.without, tls=arguments.tls or None)
-        processes = stack.up(say)
+        try:
+            processes = stack.up(lambda text: say(f"{text} ..."))
+        except KeyboardInterrupt:
+            if stack.running():
+                say("interrupted: the stack goes on starting; make status shows it, make down ends it")
+            raise
         print(summary(stack, processes))
         return 0
     stack = Stack(home)

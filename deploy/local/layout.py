@@ -1,5 +1,6 @@
 """Where things lie under the home of a stack, and what the stack was started with."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -28,7 +29,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a stack is started with; kept while it runs, so that a later command needn't repeat it."""
+    """What a stack is started with; kept until it is taken down, so that no later command need repeat it."""
 
     port_offset: int = 0
     without: tuple[str, ...] = ()
@@ -93,7 +94,7 @@ class Layout:
 
     @property
     def options_file(self) -> Path:
-        """What the running stack was started with."""
+        """What the stack was started with; gone when it was taken down."""
         return self.run_dir / "options.json"
 
     @property
@@ -145,6 +146,14 @@ class Layout:
             raise StackError(
                 f"{self.socket.parent} belongs to another user; remove it, or choose another --home"
             )
+
+    def clear(self) -> None:
+        """Remove what is there only while the stack runs; the supervisor must be gone."""
+        self.options_file.unlink(missing_ok=True)
+        self.socket.unlink(missing_ok=True)
+        if self.socket.parent != self.run_dir:
+            with contextlib.suppress(OSError):
+                self.socket.parent.rmdir()
 
     def read_options(self) -> Options | None:
         """Return what the stack was last started with, or None when that isn't known."""

@@ -1,31 +1,27 @@
-"""The stack as one thing: up, down, what runs, where it listens."""
+"""The stack as one thing: up, down, and waiting for it."""
 
 import contextlib
 import fcntl
 import itertools
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import psutil
 
 from deploy.local import fetch, health, monitoring, preparation, status, topology
 from deploy.local.errors import StackError
-from deploy.local.layout import Layout, Options, cache_folder, default_home
+from deploy.local.layout import Options, cache_folder
 from deploy.local.ports import holders, members
-from deploy.local.status import Row
-from deploy.local.supervision import Supervisor, configuration, crashes, kill, replace_file
+from deploy.local.supervision import configuration, crashes, kill, replace_file
 from deploy.local.topology import Process
+from deploy.local.view import StackView
 
 HEALTHY_S = 60.0
 """Seconds that a started stack has to become healthy."""
 HOPELESS = 3
 """A service that ended so often while it was waited for won't come up."""
-LOG_LINES = 15
 
 Say = Callable[[str], None]
 
@@ -34,7 +30,7 @@ def _silent(text: str) -> None:
     """Tell nobody."""
 
 
-class Stack:
+class Stack(StackView):
     """One local stack.
 
     Usable as a context manager, which takes it down at the end; it is started by ``up``, not by entering.
@@ -46,29 +42,9 @@ class Stack:
         tls: whether the gateway serves TLS, by the development authority.
         environ: the environment that services are configured from and downloads go by.
 
-    Of ``port_offset``, ``without`` and ``tls``, what is None is as the running stack was started, or else 0,
-    nothing and False.
+    Of ``port_offset``, ``without`` and ``tls``, what is None is as the stack was started with and not taken
+    down since, or else 0, nothing and False.
     """
-
-    def __init__(
-        self,
-        home: Path | None = None,
-        port_offset: int | None = None,
-        *,
-        without: Iterable[str] | None = None,
-        tls: bool | None = None,
-        environ: Mapping[str, str] | None = None,
-    ) -> None:
-        self._environ = dict(os.environ if environ is None else environ)
-        self.layout = Layout(home.absolute() if home else default_home(self._environ))
-        asked = {
-            "port_offset": port_offset,
-            "without": None if without is None else tuple(sorted(set(without))),
-            "tls": tls,
-        }
-        self._asked: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-        self._supervisor = Supervisor(self.layout)
-        self.notes: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -79,24 +55,6 @@ class Stack:
         self.down()
 
     # ---- what it consists of ----
-
-    def running(self) -> bool:
-        """Say whether the stack runs: its supervisor, whatever the state of the services."""
-        return self._supervisor.running()
-
-    @property
-    def options(self) -> Options:
-        """What the stack was started with, or would be."""
-        return self._started_with() or self._wanted()
-
-    def _started_with(self) -> Options | None:
-        return self.layout.read_options() if self.running() else None
-
-    def _wanted(self) -> Options:
-        return replace(self._started_with() or Options(), **self._asked)
-
-    def _services(self) -> list[Process]:
-        return topology.services(self.layout, self.options, self._environ)
 
     def processes(self, say: Say = _silent) -> list[Process]:
         """Return the processes to start; what isn't to be had here is left out and noted in ``notes``.
@@ -122,54 +80,6 @@ class Stack:
             except StackError as error:
                 self.notes.append(f"grafana isn't part of this stack: {error}")
         return found
-
-    def _running_processes(self) -> list[Process]:
-        """Return the processes that the supervisor knows of, without fetching anything."""
-        known = self._supervisor.processes()
-        options = self.options
-        everything = [
-            *self._services(),
-            topology.prometheus(Path("prometheus"), self.layout, options, ""),
-            topology.grafana(Path("grafana"), self.layout, options, ""),
-        ]
-        return [process for process in everything if process.name in known]
-
-    @property
-    def endpoints(self) -> dict[str, str]:
-        """Where the stack listens: each service's gRPC address by name, and ``gateway-http``."""
-        services = self._services()
-        found = {process.name: process.endpoints[0].address for process in services}
-        (gateway,) = (process for process in services if process.name == "gateway")
-        return found | {"gateway-http": gateway.endpoints[1].address}
-
-    @property
-    def gateway(self) -> str:
-        """The gateway's gRPC address: where clients go."""
-        return self.endpoints["gateway"]
-
-    @property
-    def admin_key_file(self) -> Path:
-        """The file that holds the operator's API key."""
-        return self.layout.admin_key_file
-
-    @property
-    def admin_key(self) -> str:
-        """The operator's API key.
-
-        Raises:
-            StackError: the stack has never been up.
-        """
-        try:
-            return self.layout.admin_key_file.read_text("utf-8").strip()
-        except OSError as error:
-            raise StackError(
-                f"there is no admin key yet ({error}); start the stack first: make up"
-            ) from error
-
-    @property
-    def ca_file(self) -> Path:
-        """The certificate of the development authority."""
-        return self.layout.ca_file
 
     # ---- up and down ----
 
@@ -211,8 +121,9 @@ class Stack:
             processes = self.processes(say)
             self._check_ports(processes)
             self._prepare(processes, options, say)
-            self._launch(processes, say)
+            # Before the launch: from there on they are what it runs with, also when this command is ended.
             self.layout.write_options(options)
+            self._launch(processes, say)
             self._wait_healthy(processes, HEALTHY_S)
         return processes
 
@@ -285,7 +196,7 @@ class Stack:
                 self._supervisor.shut_down()
             left = members(str(self.layout.home))
             kill(*left)
-            self.layout.options_file.unlink(missing_ok=True)
+            self.layout.clear()
         return ran or bool(left)
 
     # ---- while it runs ----
@@ -336,17 +247,6 @@ class Stack:
         known = self._running_processes()
         self._wait_healthy([self._named(known, name) for name in names] or known, deadline_s)
 
-    def _named(self, known: Iterable[Process], name: str) -> Process:
-        by_name = {process.name: process for process in known}
-        if name not in by_name:
-            there_are = ", ".join(by_name) or "none: it isn't running; start it with: make up"
-            raise StackError(f"the stack has no process {name!r}; there are {there_are}")
-        return by_name[name]
-
-    def status(self) -> list[Row]:
-        """Return one row per process; none when the stack doesn't run."""
-        return status.rows(self.layout, self._supervisor.processes(), self._running_processes(), self.ca_file)
-
     def restart(self, *names: str) -> list[str]:
         """Stop and start the named processes (all where none is named); return their names once healthy.
 
@@ -364,11 +264,6 @@ class Stack:
             self._wait_healthy(chosen, HEALTHY_S)
         return [process.name for process in chosen]
 
-    def pid(self, name: str) -> int:
-        """Return the process id of a process of the stack, or 0 while it has none."""
-        self._named(self._running_processes(), name)
-        return self._supervisor.processes()[name].pid
-
     def kill(self, name: str) -> int:
         """End a process as ``kill -9`` does, and return the id that it had; another comes by itself.
 
@@ -380,30 +275,3 @@ class Stack:
             raise StackError(f"{name} isn't up, so that it can't be killed")
         kill(psutil.Process(pid))
         return pid
-
-    def log_files(self, *names: str) -> list[Path]:
-        """Return the log files of the named processes, or of all.
-
-        Raises:
-            StackError: there is no such process, or nothing has been logged yet.
-        """
-        known = {path.stem: path for path in sorted(self.layout.log_dir.glob("*.log"))}
-        unknown = [name for name in names if name not in known]
-        if unknown or not known:
-            there_are = ", ".join(known) or "none yet; start the stack with: make up"
-            raise StackError(f"no log of {unknown[0] if unknown else 'anything'!r}; there are {there_are}")
-        return [known[name] for name in names] or list(known.values())
-
-    def log_tail(self, name: str, lines: int = LOG_LINES) -> list[str]:
-        """Return the last lines that a process wrote."""
-        try:
-            with self.layout.log_file(name).open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - 64 * 1024))
-                return file.read().decode("utf-8", errors="replace").splitlines()[-lines:]
-        except OSError:
-            return []
-
-    def ports(self) -> list[int]:
-        """Return every port that the stack may listen on."""
-        monitored = [topology.shifted(port, self.options) for port in (topology.PROMETHEUS, topology.GRAFANA)]
-        return [endpoint.port for process in self._services() for endpoint in process.endpoints] + monitored

@@ -1,6 +1,7 @@
 """What is known of each process of a running stack."""
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,8 @@ class Row:
 
     Attributes:
         name: the process.
-        state: running, starting, backing off, given up, stopping or stopped.
+        state: running, starting, backing off, given up, stopping or stopped; or unsupervised: it runs and the
+            supervisor doesn't.
         pid: process id, or 0.
         uptime_s: seconds since its last start.
         restarts: how often it ended by itself since the stack was started.
@@ -60,6 +62,48 @@ def _memory(pid: int) -> int:
         return int(psutil.Process(pid).memory_info().rss) if pid else 0
     except psutil.Error:
         return 0
+
+
+def left_behind(members: Sequence[psutil.Process], processes: Sequence[Process]) -> list[Row]:
+    """Return one row for each of a stack's processes that run on without a supervisor that answers."""
+    pids = {member.pid for member in members}
+    found = []
+    for member in members:
+        try:
+            command, parent, age_s = member.cmdline(), member.ppid(), time.time() - member.create_time()
+        except psutil.Error:
+            continue
+        known = [process for process in processes if _runs(process, command)]
+        # What a process has started itself looks like it, and ends with it.
+        if known and not (parent in pids and _same(member, parent)):
+            process = max(known, key=lambda known: len(known.command))
+            found.append(
+                Row(
+                    process.name,
+                    "unsupervised",
+                    member.pid,
+                    age_s,
+                    0,
+                    "",
+                    _memory(member.pid),
+                    "nothing would start it again",
+                    tuple(endpoint.address for endpoint in process.endpoints),
+                )
+            )
+    return sorted(found, key=lambda row: [process.name for process in processes].index(row.name))
+
+
+def _runs(process: Process, command: Sequence[str]) -> bool:
+    """Say whether a command line is the process's; where its program lies doesn't matter."""
+    arguments = list(process.command[1:])
+    return list(command[1 : len(arguments) + 1]) == arguments
+
+
+def _same(member: psutil.Process, parent: int) -> bool:
+    try:
+        return psutil.Process(parent).cmdline() == member.cmdline()
+    except psutil.Error:
+        return False
 
 
 def rows(

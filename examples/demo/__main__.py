@@ -27,7 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--event", help="with --data: event type to profile (default: the commonest)")
     parser.add_argument("--field", help="with --data: field to profile (default: the commonest text or list)")
-    parser.add_argument("--devices", type=int, default=8, help="agents to start (default 8)")
+    parser.add_argument("--devices", type=int, default=8, help="agents to start, at least 4 (default 8)")
     parser.add_argument(
         "--rate",
         type=float,

@@ -290,6 +290,47 @@ def test_a_stack_keeps_its_options_while_it_runs(make_stack: MakeStack, offset: 
     assert Stack(started.layout.home).options == Options()
 
 
+def test_a_stack_whose_supervisor_was_killed_says_so_and_comes_back_as_it_was(
+    make_stack: MakeStack, offset: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = make_stack(offset)
+    stack.up()
+    before = pids(stack)
+    home = ["--home", str(stack.layout.home)]
+    supervision.kill(psutil.Process(int(stack.layout.supervisor_pid_file.read_text())))
+    assert main(["status", *home]) == 1
+    text = capsys.readouterr().out
+    assert "the supervisor is gone" in text
+    assert all(name in text and str(pid) in text for name, pid in before.items())
+    found = Stack(stack.layout.home)
+    assert [(row.name, row.pid, row.state) for row in found.status()] == [
+        (name, before[name], "unsupervised") for name in ("deployer", "tunnel", "gateway")
+    ]
+    assert main(["up", *home]) == 0
+    assert found.options == Options(offset, ("grafana", "prometheus"), tls=False)
+    assert found.running()
+    assert not pids(found).items() & before.items()
+    assert main(["down", *home]) == 0
+    assert main(["status", *home]) == 3
+
+
+def test_an_interrupted_start_says_that_it_goes_on(
+    make_stack: MakeStack, offset: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = make_stack(offset)
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    arguments = ["up", "--home", str(stack.layout.home), "--port-offset", str(offset)]
+    with monkeypatch.context() as patch:
+        patch.setattr(Stack, "_wait_healthy", interrupted)
+        assert main([*arguments, "--without", "grafana", "--without", "prometheus"]) == 130
+    assert "goes on starting" in capsys.readouterr().err
+    Stack(stack.layout.home).wait_healthy()
+    assert Stack(stack.layout.home).options.port_offset == offset
+
+
 def test_the_gateway_serves_tls_by_the_development_authority(make_stack: MakeStack, offset: int) -> None:
     stack = make_stack(offset, tls=True)
     stack.up()
@@ -321,6 +362,8 @@ def test_a_home_with_a_long_path(make_stack: MakeStack, offset: int, tmp_path: P
     stack.up()
     assert [row.health for row in stack.status()] == ["", "", ""]
     assert stat.S_IMODE(stack.layout.socket.parent.stat().st_mode) == 0o700
+    stack.down()
+    assert not stack.layout.socket.parent.exists()
 
 
 def test_the_metrics_of_each_service_are_where_the_table_says(make_stack: MakeStack, offset: int) -> None:
