@@ -166,3 +166,12 @@ def test_the_script_needs_only_the_standard_library() -> None:
         [sys.executable, "-I", "-S", str(path), "nonsense"], capture_output=True, text=True, timeout=60
     )
     assert "unknown level 'nonsense'" in done.stderr
+
+
+@pytest.mark.parametrize(("last", "asked"), [("install", True), ("venv", False)])
+def test_an_installation_that_fails_asks_for_the_network(
+    environment: ModuleType, last: str, asked: bool
+) -> None:
+    with pytest.raises(SystemExit, match="this command failed") as failed:
+        environment.run(sys.executable, "-c", "raise SystemExit(1)", last)
+    assert ("is the network there?" in str(failed.value)) is asked
