@@ -69,11 +69,15 @@ class Database:
             self._lock.release()
 
 
+# SQLite gives only ENOSPC a code of its own; a quota or a limit on file sizes is a write that fails.
+_FULL = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE", "SQLITE_IOERR_SHMSIZE"})
+
+
 def _known(error: DBAPIError) -> Error | None:
     # Both drivers name the fault: SQLite by its result code, PostgreSQL by its SQLSTATE.
     code = getattr(error.orig, "sqlite_errorname", None) or ""
     state = getattr(error.orig, "sqlstate", None) or ""
-    if code.startswith("SQLITE_FULL") or state == "53100":
+    if code in _FULL or state == "53100":
         return Exhausted("the database's disk is full", reason="DISK_FULL", retry_after_s=30.0)
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or state in ("40001", "40P01", "55P03"):
         return Unavailable("the database is busy; try again", reason="DATABASE_BUSY", retry_after_s=1.0)

@@ -1,4 +1,5 @@
 import asyncio
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from libs.common.errors import Exhausted, Invalid, Precondition
 from libs.common.sql import Database, SqliteReplicaLock, migrate, open_database, open_engine
@@ -146,6 +147,20 @@ async def test_a_full_disk_is_said_to_be_full(database: Database) -> None:
         await database.run(fill)
     assert caught.value.reason == "DISK_FULL"
     assert await database.run(count) == 0
+
+
+@pytest.mark.parametrize("name", ["SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE"])
+async def test_a_quota_or_a_limit_on_file_sizes_is_a_full_disk_too(scripts: Path, name: str) -> None:
+    def fails(connection: Connection) -> None:
+        fault = sqlite3.OperationalError("disk I/O error")
+        fault.sqlite_errorcode, fault.sqlite_errorname = getattr(sqlite3, name), name
+        raise OperationalError("INSERT", {}, fault)
+
+    database = await open_database("sqlite://", script_location=scripts)
+    with pytest.raises(Exhausted) as full:
+        await database.run(fails)
+    assert full.value.reason == "DISK_FULL"
+    await database.close()
 
 
 async def test_one_in_memory_is_shared_by_all_transactions(scripts: Path) -> None:
