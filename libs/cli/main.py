@@ -137,6 +137,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     as_json = "--json" in arguments
     out, err = sys.stdout, sys.stderr
+    code = 0
     try:
         code = _run(arguments, as_json)
         sys.stdout.flush()
@@ -156,7 +157,8 @@ def main(argv: list[str] | None = None) -> int:
             else Invalid(f"a name or a file isn't UTF-8 text: {error}", reason="NOT_TEXT")
         )
         _discard(sys.stdout)
-        code = _fail(found, as_json)
+        # A command that has failed has said so; that the rest of its output fails as well is no news.
+        code = code or _fail(found, as_json)
     return code
 
 

@@ -115,6 +115,14 @@ def client_credentials(
     )
 
 
+FLOW_CONTROL: tuple[tuple[str, int], ...] = (
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 1024 * 1024),
+)
+"""One window of fixed size for each stream. gRPC's own grows to 16 MiB a stream on a fast link, so that a
+handful of slow readers would fill the memory of whoever passes data on to them."""
+
+
 def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[str, Any]]:
     """Return the channel arguments of a client: keepalive, limits, reconnection."""
     return [
@@ -124,6 +132,7 @@ def channel_options(max_message_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[st
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
+        *FLOW_CONTROL,
         ("grpc.initial_reconnect_backoff_ms", 250),
         ("grpc.min_reconnect_backoff_ms", 1_000),
         ("grpc.max_reconnect_backoff_ms", 10_000),

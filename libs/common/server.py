@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import grpc
 
 from libs.common.access import Access
+from libs.common.client import FLOW_CONTROL
 from libs.common.clock import Clock
 from libs.common.config import ServiceConfig
 from libs.common.errors import Precondition
@@ -186,6 +187,7 @@ def server_options(config: ServiceConfig) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         # Clients may ping as often as `create_channel` makes them; who pings faster is cut off.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
+        *FLOW_CONTROL,
         ("grpc.server.max_pending_requests", config.max_pending_requests),
         ("grpc.server.max_pending_requests_hard_limit", config.max_pending_requests * 2),
         # Otherwise the kernel lets a second process share the port, and each gets half of the calls.

@@ -61,6 +61,7 @@ class Process:
                     self._channel = create_channel(f"127.0.0.1:{entry['port']}")
                     self._drain = asyncio.create_task(self._process.stderr.read())
                     return
+        await self._process.wait()
         raise AssertionError(b"".join(seen).decode())
 
     async def kill(self) -> None:
