@@ -305,8 +305,11 @@ def crashes(layout: Layout) -> dict[str, Crashes]:
 def alive(process: psutil.Process) -> bool:
     """Say whether a process still does something; one that only waits for its parent to notice doesn't."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
+        if not process.is_running() or process.status() != psutil.STATUS_ZOMBIE:
+            return process.is_running()
+        # Its first thread is gone; as long as others are on their way out, they hold its files and ports.
+        return sum(1 for _ in Path(f"/proc/{process.pid}/task").iterdir()) > 1
+    except (psutil.Error, OSError):
         return False
 
 
