@@ -3,6 +3,7 @@
 `python -m benchmarks.foundation [--quick]`. Everything is real: a local stack of its own on moved ports, its
 API key, an enrolled agent, a published and released task. The gateway is timed in pairs, one call straight to
 the deployer and one through the gateway in turn, by one caller; the figure is the difference of the medians.
+It moves with the machine: `bare_proxy_added_p50_ms` is what a proxy that does nothing costs in the same run.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -31,6 +35,8 @@ from libs.common.identity import IDENTITY_HEADER, Identity, IdentityIssuer
 from libs.common.keys import load_key
 from libs.task.profile import DIGEST_BYTES, parse_profile_header, profile_header
 from services.gateway.domain.push_index import Change, Fingerprints, PushIndex
+
+Metadata = tuple[tuple[str, str], ...]
 
 TASK = Path(__file__).with_name("tasks") / "noop"
 TARGETS = {
@@ -94,39 +100,65 @@ def hint_us(entries: int) -> float:
 
 
 def gateway_hop(stack: Stack, calls: int) -> dict[str, float]:
-    """Return what the gateway adds to a GetTask, in ms, from `calls` interleaved pairs."""
+    """Return what the gateway adds to a GetTask, in ms, and what a proxy that does nothing adds."""
     issuer = IdentityIssuer("gateway", load_key(stack.layout.identity_dir / "gateway.key"), SystemClock())
     identity = Identity(
         tenant="default", principal="benchmark", kind="user", scopes=frozenset({"*"}), issuer="gateway"
     )
+    key = (("authorization", f"Bearer {stack.admin_key}"),)
+
+    def token() -> Metadata:
+        # The issuer hands out one token until half its life, as the gateway's does.
+        return ((IDENTITY_HEADER, issuer.mint(identity, "deployer")),)
+
+    direct, through = _in_turn(
+        (stack.endpoints["deployer"], token), (stack.endpoints["gateway"], lambda: key), calls
+    )
+    with _bare_proxy(stack.endpoints["deployer"]) as bare:
+        beside_bare, through_bare = _in_turn((stack.endpoints["deployer"], token), (bare, token), calls // 2)
+    return {
+        "direct_p50_ms": direct,
+        "through_gateway_p50_ms": through,
+        "gateway_added_p50_ms": through - direct,
+        "bare_proxy_added_p50_ms": through_bare - beside_bare,
+    }
+
+
+def _in_turn(
+    one: tuple[str, Callable[[], Metadata]], other: tuple[str, Callable[[], Metadata]], calls: int
+) -> tuple[float, float]:
+    """Return the median times in ms of a GetTask at two endpoints, called in turn by one caller."""
     request = task_pb2.GetTaskRequest(name="tenants/default/tasks/noop")
-    direct: list[float] = []
-    through: list[float] = []
-    with (
-        grpc.insecure_channel(stack.endpoints["deployer"]) as straight,
-        grpc.insecure_channel(stack.endpoints["gateway"]) as door,
-    ):
-        key = (("authorization", f"Bearer {stack.admin_key}"),)
-
-        def token() -> tuple[tuple[str, str], ...]:
-            # The issuer hands out one token until half its life, as the gateway's does.
-            return ((IDENTITY_HEADER, issuer.mint(identity, "deployer")),)
-
-        a = task_pb2_grpc.TaskServiceStub(straight).GetTask
-        b = task_pb2_grpc.TaskServiceStub(door).GetTask
-        if a(request, metadata=token(), timeout=10) != b(request, metadata=key, timeout=10):
+    with grpc.insecure_channel(one[0]) as first, grpc.insecure_channel(other[0]) as second:
+        paths = [
+            (task_pb2_grpc.TaskServiceStub(channel).GetTask, metadata, list[float]())
+            for channel, metadata in ((first, one[1]), (second, other[1]))
+        ]
+        a, b = (call(request, metadata=metadata(), timeout=10) for call, metadata, _ in paths)
+        if a != b:
             raise SystemExit("the two paths answer differently: nothing was measured")
         for number in range(calls + calls // 10):
-            for call, metadata, into in ((a, token(), direct), (b, key, through)):
+            for call, metadata, taken in paths:
                 start = time.perf_counter()
-                call(request, metadata=metadata, timeout=10)
+                call(request, metadata=metadata(), timeout=10)
                 if number >= calls // 10:  # the first tenth warms up
-                    into.append(time.perf_counter() - start)
-    return {
-        "direct_p50_ms": statistics.median(direct) * 1e3,
-        "through_gateway_p50_ms": statistics.median(through) * 1e3,
-        "gateway_added_p50_ms": (statistics.median(through) - statistics.median(direct)) * 1e3,
-    }
+                    taken.append(time.perf_counter() - start)
+    return statistics.median(paths[0][2]) * 1e3, statistics.median(paths[1][2]) * 1e3
+
+
+@contextmanager
+def _bare_proxy(target: str) -> Iterator[str]:
+    """Run the least that grpc.aio can do as a proxy, and yield its endpoint."""
+    command = [sys.executable, "-m", "benchmarks.bare_proxy", target]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            endpoint = process.stdout.readline().strip()
+            if not endpoint:
+                raise SystemExit("the bare proxy didn't start: nothing was measured")
+            yield endpoint
+        finally:
+            process.kill()
 
 
 def agent(stack: Stack, cloud: Cloud, home: Path, runs: int) -> dict[str, float]:
