@@ -1,0 +1,1 @@
+"""What the engine decides: no protobuf, no gRPC, no IO."""

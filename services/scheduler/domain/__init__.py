@@ -1,0 +1,1 @@
+"""What the scheduler decides: no protobuf, no gRPC, no etcd."""
