@@ -1,8 +1,8 @@
-"""Integers that depend on named dimensions, in a normal form: polynomials over dimensions and indivisible terms.
+"""Integers that depend on named dimensions, in a normal form: polynomials over dimensions and terms.
 
-`Extent` supports +, -, *, //, %, with ints on either side, and is equal to another exactly when both have the same
-normal form. `//` and `%` simplify where the division is exact or the remainder is known; otherwise they become terms
-of their own. What can't be decided from the normal form is asked of `Bounds`, which knows each dimension's range.
+`Extent` supports +, -, *, //, %, with ints on either side, and is equal to another exactly when both have the
+same normal form. `//` and `%` simplify where the division is exact; otherwise they become terms of their own.
+What can't be decided from the normal form is asked of `Bounds`, which knows each dimension's range.
 """
 
 from __future__ import annotations
