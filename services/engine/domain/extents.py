@@ -171,7 +171,7 @@ class Extent:
         return Extent.of(other) // self
 
     def evaluate(self, dimensions: Mapping[str, int]) -> int:
-        """Return its value; raises KeyError for a dimension without a size, ZeroDivisionError for a divisor 0."""
+        """Return its value; raises KeyError for an unknown dimension, ZeroDivisionError by 0."""
         total = 0
         for monomial, coefficient in self.terms:
             product = coefficient
