@@ -24,6 +24,10 @@ SCOPES = frozenset(
         "tunnel": ("read",),
         "keys": ("read", "write"),
         "tenants": ("read", "write"),
+        "jobs": ("read", "write"),
+        "queues": ("read", "write"),
+        "nodes": ("read", "write"),
+        "models": ("read", "write"),
     }.items()
     for verb in verbs
 )

@@ -150,3 +150,38 @@ class KeyName(_Name):
     _parts = (*_TENANT, ("keys", "key"))
     tenant: str
     key: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeName(_Name):
+    """`nodes/{node}`."""
+
+    _parts = (("nodes", "node"),)
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueName(_Name):
+    """`tenants/{tenant}/queues/{queue}`."""
+
+    _parts = (*_TENANT, ("queues", "queue"))
+    tenant: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobName(_Name):
+    """`tenants/{tenant}/jobs/{job}`."""
+
+    _parts = (*_TENANT, ("jobs", "job"))
+    tenant: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationName(_Name):
+    """`tenants/{tenant}/reservations/{reservation}`."""
+
+    _parts = (*_TENANT, ("reservations", "reservation"))
+    tenant: str
+    reservation: str
