@@ -1,0 +1,260 @@
+"""Runs a `Program` the plain way: the oracle of every later stage, and what folds constants.
+
+One numpy expression for each atomic operator, one strided copy for each region; nothing is planned or reused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
+
+from libs.common.errors import Invalid
+from libs.runtime.atomic import ATOMICS
+from libs.runtime.plan import DataType
+from services.engine.domain.program import (
+    ComputeInstruction,
+    Program,
+    RasterInstruction,
+    ValueView,
+)
+
+Array = npt.NDArray[Any]
+
+
+def numpy_type(type_: DataType) -> np.dtype[np.generic]:
+    """Return numpy's type of elements."""
+    return np.dtype(type_.name.lower())
+
+
+def data_type(dtype: np.dtype[np.generic]) -> DataType:
+    """Return the type of elements of a numpy type; raises Invalid for one that plans don't know."""
+    try:
+        return DataType[dtype.name.upper()]
+    except KeyError:
+        known = ", ".join(member.name.lower() for member in DataType)
+        raise Invalid(f"elements of type {dtype} are not supported; use one of {known}") from None
+
+
+def strided(array: Array, offset: int, shape: Sequence[int], strides: Sequence[int]) -> Array:
+    """Return elements of a dense array as a view that shares its memory; strides in elements.
+
+    Raises Invalid when it would reach outside the array.
+    """
+    flat = array.reshape(-1)
+    if 0 in shape:
+        return flat[:0].reshape(tuple(shape))
+    steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    low = offset + sum(step for step in steps if step < 0)
+    high = offset + sum(step for step in steps if step > 0)
+    if low < 0 or high >= flat.size:
+        raise Invalid(f"elements {low} to {high} are read or written of an array that has {flat.size}")
+    return as_strided(flat[offset:], tuple(shape), tuple(stride * flat.itemsize for stride in strides))
+
+
+def _divide(a: Array, b: Array) -> Array:
+    if not np.issubdtype(a.dtype, np.integer):
+        return np.asarray(np.true_divide(a, b))
+    if not b.all():
+        raise Invalid("an integer is divided by 0")
+    quotient = np.floor_divide(a, b)
+    inexact = np.multiply(quotient, b) != a
+    return np.asarray(quotient + ((inexact & ((a < 0) != (b < 0))).astype(a.dtype)))
+
+
+def _modulo(function: Callable[..., Array]) -> Callable[[Array, Array], Array]:
+    def run(a: Array, b: Array) -> Array:
+        if np.issubdtype(a.dtype, np.integer) and not b.all():
+            raise Invalid("an integer is divided by 0")
+        return np.asarray(function(a, b))
+
+    return run
+
+
+def _power(a: Array, b: Array) -> Array:
+    if np.issubdtype(a.dtype, np.integer) and (b < 0).any():
+        raise Invalid("an integer is raised to a negative power")
+    return np.asarray(np.power(a, b))
+
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+_ELEMENTWISE: Mapping[str, Callable[..., Array]] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "erf": lambda x: np.asarray(_erf(x.astype(np.float64))).astype(x.dtype),
+    "sin": np.sin,
+    "cos": np.cos,
+    "not": np.logical_not,
+    "is_nan": np.isnan,
+    "is_inf": np.isinf,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "div": _divide,
+    "mod": _modulo(np.mod),
+    "fmod": _modulo(np.fmod),
+    "pow": _power,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+    "eq": np.equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "where": np.where,
+}
+_REDUCE: Mapping[str, Callable[..., Array]] = {
+    "reduce_sum": np.sum,
+    "reduce_prod": np.prod,
+    "reduce_max": np.max,
+    "reduce_min": np.min,
+}
+
+
+def compute(operator: str, inputs: Sequence[Array], axes: tuple[int, ...], type_: DataType) -> Array:
+    """Return what an atomic operator makes of dense or strided arrays; `type_` is that of the output.
+
+    Raises Invalid for an unknown operator, an integer division by 0 and an index out of range.
+    """
+    dtype = numpy_type(type_)
+    with np.errstate(all="ignore"):
+        return np.asarray(_apply(operator, inputs, axes, dtype), dtype=dtype, order="C")
+
+
+def _apply(
+    operator: str, inputs: Sequence[Array], axes: tuple[int, ...], dtype: np.dtype[np.generic]
+) -> Array:
+    atomic = ATOMICS.get(operator)
+    if atomic is None:
+        raise Invalid(f"{operator!r} is not an atomic operator")
+    first = inputs[0]
+    if operator == "cast":
+        return first.astype(dtype)
+    if atomic.kind == "elementwise":
+        return np.asarray(_ELEMENTWISE[operator](*inputs))
+    if operator in _REDUCE:
+        if operator in ("reduce_max", "reduce_min") and any(first.shape[axis] == 0 for axis in axes):
+            raise Invalid(f"{operator} of an axis of size 0 has no value")
+        wide = np.float64 if first.dtype in (np.float16, np.float32) and operator == "reduce_sum" else None
+        source = first if wide is None else first.astype(wide)
+        keep = {} if operator in ("reduce_max", "reduce_min") or wide else {"dtype": dtype}
+        return np.asarray(_REDUCE[operator](source, axis=axes, **keep))
+    if operator == "arg_max":
+        return np.asarray(np.argmax(first, axis=axes[0]))
+    if operator == "arg_min":
+        return np.asarray(np.argmin(first, axis=axes[0]))
+    if operator == "matmul":
+        return np.asarray(np.matmul(first, inputs[1]))
+    if operator == "gather":
+        return _gather(first, inputs[1], axes[0])
+    return np.cumsum(first, axis=axes[0], dtype=dtype)  # "cumulative_sum", the only one left
+
+
+def _gather(data: Array, indices: Array, axis: int) -> Array:
+    size = data.shape[axis]
+    wrong = (indices < -size) | (indices >= size)
+    if wrong.any():
+        index = indices[wrong].reshape(-1)[0]
+        raise Invalid(f"index {index} is outside of {-size} to {size - 1}, the range of axis {axis}")
+    return np.take(data, indices, axis=axis)
+
+
+def interpret(program: Program, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    """Run a program on the given inputs and return its outputs by name.
+
+    The sizes of dimensions are taken from the inputs' shapes. Raises Invalid for inputs that don't fit the
+    program's types or disagree about a dimension, and for what goes wrong on the way, with the origin.
+    """
+    dimensions, values = _bind(program, inputs)
+    values |= program.constants
+    for instruction in program.instructions:
+        try:
+            if isinstance(instruction, ComputeInstruction):
+                _run_compute(program, instruction, values, dimensions)
+            else:
+                _run_raster(program, instruction, values, dimensions)
+        except Invalid as error:
+            raise Invalid(f"{instruction.origin}: {error}") from error
+    return {output.name: values[output.value] for output in program.outputs}
+
+
+def _bind(program: Program, inputs: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, int], dict[int, Array]]:
+    dimensions: dict[str, int] = {}
+    values: dict[int, Array] = {}
+    for port in program.inputs:
+        wanted = program.values[port.value]
+        if port.name not in inputs:
+            raise Invalid(f"input {port.name!r} is missing")
+        array = np.asarray(inputs[port.name])
+        if array.dtype != numpy_type(wanted.type) or array.ndim != len(wanted.shape):
+            raise Invalid(f"input {port.name!r} is {array.dtype}{list(array.shape)}, not as declared")
+        for size, extent in zip(array.shape, wanted.shape, strict=True):
+            if extent.constant is None and len(extent.terms) == 1 and extent.terms[0][1] == 1:
+                (atom, *others), _ = extent.terms[0]
+                if isinstance(atom, str) and not others and dimensions.setdefault(atom, size) != size:
+                    raise Invalid(f"input {port.name!r}: dimension {atom!r} is {size} and {dimensions[atom]}")
+        values[port.value] = np.asarray(array, order="C")
+    for port in program.inputs:
+        shape = tuple(extent.evaluate(dimensions) for extent in program.values[port.value].shape)
+        if values[port.value].shape != shape:
+            raise Invalid(
+                f"input {port.name!r} has shape {list(values[port.value].shape)}, not {list(shape)}"
+            )
+    return dimensions, values
+
+
+def _look(view: ValueView, values: Mapping[int, Array], dimensions: Mapping[str, int]) -> Array:
+    return strided(
+        values[view.value],
+        view.offset.evaluate(dimensions),
+        [axis.size.evaluate(dimensions) for axis in view.axes],
+        [axis.stride.evaluate(dimensions) for axis in view.axes],
+    )
+
+
+def _run_compute(
+    program: Program, step: ComputeInstruction, values: dict[int, Array], dimensions: Mapping[str, int]
+) -> None:
+    (output,) = step.outputs
+    wanted = program.values[output]
+    result = compute(
+        step.operator, [_look(view, values, dimensions) for view in step.inputs], step.axes, wanted.type
+    )
+    shape = tuple(extent.evaluate(dimensions) for extent in wanted.shape)
+    if result.shape != shape:
+        raise Invalid(f"{step.operator} gives shape {list(result.shape)}, not {list(shape)}")
+    values[output] = result
+
+
+def _run_raster(
+    program: Program, step: RasterInstruction, values: dict[int, Array], dimensions: Mapping[str, int]
+) -> None:
+    wanted = program.values[step.output]
+    result = np.empty(tuple(extent.evaluate(dimensions) for extent in wanted.shape), numpy_type(wanted.type))
+    covered = np.zeros(result.shape, np.bool_)
+    if step.fill is not None:
+        result[...] = step.fill
+        covered[...] = True
+    for region in step.regions:
+        source = _look(region.source, values, dimensions)
+        offset = region.destination_offset.evaluate(dimensions)
+        steps = [stride.evaluate(dimensions) for stride in region.destination_strides]
+        strided(result, offset, source.shape, steps)[...] = source
+        strided(covered, offset, source.shape, steps)[...] = True
+    if not covered.all():
+        raise Invalid(f"its regions leave {int((~covered).sum())} of {covered.size} elements unwritten")
+    values[step.output] = result
