@@ -3,18 +3,25 @@
 Usage: ``python3 requirements/environment.py [stack|dev]`` (``make setup`` runs it with ``dev``). ``stack``
 installs what running the local stack takes; ``dev`` adds the tools of development and contains ``stack``. The
 pins are installed with their hashes by uv, itself a pin (``bootstrap.txt``), or by pip where uv doesn't work;
-then the project itself, editable, and the generated stubs. A stamp in ``.venv`` holds the digest of
+then torch, the project itself, editable, and the generated stubs. A stamp in ``.venv`` holds the digest of
 everything that went in, so that a second call is over at once.
+
+torch is no pin: on Linux a resolution takes the build with GPU libraries, gigabytes of them. Its CPU build
+comes from a folder of wheels where pip's settings name one (``find-links``) that has it, else from PyTorch's
+own index of CPU builds, which uv knows. Where neither has one for this Python, all works but training jobs,
+and this says so.
 
 Runs under whatever ``python3`` is there and needs nothing but the standard library.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -27,6 +34,8 @@ STAMP = VENV / ".isthmus.json"
 OLDEST = (3, 11)
 LEVELS = ("stack", "dev")
 """Each level contains those before it."""
+# The builds for Linux differ by this suffix; elsewhere there is only the one for CPUs.
+TORCH = "torch==2.13.0" + ("+cpu" if sys.platform == "linux" else "")
 
 
 def say(text: str) -> None:
@@ -132,7 +141,7 @@ def pip(*arguments: str) -> None:
 
 
 def install(level: str) -> None:
-    """Install the pins of ``level`` and the project itself."""
+    """Install the pins of ``level``, torch and the project itself."""
     pins = ROOT / "requirements" / (level + ".txt")
     uv = VENV / "bin" / "uv"
     if not uv.exists():
@@ -147,6 +156,66 @@ def install(level: str) -> None:
         say("setup: uv couldn't install them (above); trying pip")
         pip("install", "--quiet", "--require-hashes", "-r", str(pins))
         pip("install", "--quiet", *project)
+    install_torch(with_uv)
+
+
+def wheel_folders() -> list[str]:
+    """Return the folders and pages of wheels that pip's settings name: uv doesn't read them."""
+    try:
+        done = subprocess.run(
+            [str(PYTHON), "-m", "pip", "config", "list"],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        settings = [line.partition("=") for line in done.stdout.splitlines()]
+        found = [ast.literal_eval(value).split() for key, _, value in settings if key.endswith(".find-links")]
+    except (OSError, subprocess.SubprocessError, ValueError, SyntaxError):
+        found = [os.environ.get("PIP_FIND_LINKS", "").split()]
+    return list(dict.fromkeys(folder for folders in found for folder in folders))
+
+
+def torch_build() -> tuple[str, str] | None:
+    """Return torch's version in ``.venv`` and that of its CUDA, "" for none; None where there is no torch."""
+    where = "import importlib.util as u; print((u.find_spec('torch') or u.find_spec('sys')).origin)"
+    try:
+        # Found, not imported: that takes seconds.
+        done = subprocess.run(
+            [str(PYTHON), "-c", where], check=True, capture_output=True, text=True, cwd=VENV
+        )
+        values = runpy.run_path(str(Path(done.stdout.strip()).with_name("version.py")))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return str(values["__version__"]), str(values.get("cuda") or "")
+
+
+def install_torch(with_uv: list[str]) -> None:
+    """Install the CPU build of torch; say so where none is to be had for this Python."""
+    if "torch==" + (torch_build() or ("", ""))[0] == TORCH:
+        return
+    say("setup: installing %s" % TORCH)
+    # What it asks for is among the pins.
+    wanted = ["--no-deps", TORCH]
+    folders = [part for folder in wheel_folders() for part in ("--find-links", folder)]
+    attempts = [
+        [*with_uv, "--torch-backend", "cpu", *wanted],
+        [str(PYTHON), "-m", "pip", "install", "--quiet", *wanted],
+    ]
+    if folders:
+        attempts.insert(0, [*with_uv, "--no-index", *folders, *wanted])
+    if not any(run(*attempt, check=False) for attempt in attempts):
+        say(
+            "setup: no CPU build of %s was found for Python %d.%d (above): training jobs that use torch "
+            "won't run, nor will their tests; everything else will. Is the network there? To try again: rm %s"
+            % (TORCH, *sys.version_info[:2], STAMP.relative_to(ROOT))
+        )
+    version, cuda = torch_build() or ("", "")
+    if cuda:
+        raise fail(
+            ".venv holds torch %s, built for CUDA %s, where the CPU build belongs; remove .venv and try again"
+            % (version, cuda)
+        )
 
 
 def main(arguments: list[str]) -> int:

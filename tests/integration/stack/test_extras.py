@@ -13,6 +13,8 @@ PARTS = {
     "device-agent": ["services.device_agent"],
     "gateway": ["services.gateway"],
     "deployer": ["services.deployer"],
+    "engine": ["services.engine"],
+    "scheduler": ["services.scheduler"],
     "cli": ["libs.cli"],
 }
 

@@ -30,6 +30,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     monkeypatch.setattr(module, "VENV", venv)
     monkeypatch.setattr(module, "STAMP", venv / ".isthmus.json")
     monkeypatch.setattr(module, "PYTHON", Path(sys.executable))
+    monkeypatch.setattr(module, "torch_build", lambda: (module.TORCH.removeprefix("torch=="), ""))
     venv.mkdir()
     return module
 

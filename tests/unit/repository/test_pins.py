@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[3]
-EXTRAS = ["device-agent", "gateway", "deployer", "cli", "stack", "dev"]
+EXTRAS = ["device-agent", "gateway", "deployer", "engine", "scheduler", "cli", "stack", "dev"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
@@ -68,4 +69,16 @@ def test_a_device_installs_little() -> None:
 
 def test_torch_stays_out_of_the_compiled_set() -> None:
     # A plain resolve takes the build with GPU libraries, gigabytes of them.
-    assert "torch" not in pins("dev")
+    assert [name for name in pins("dev") if name.startswith(("torch", "nvidia", "triton"))] == []
+
+
+def test_what_torch_asks_for_is_pinned() -> None:
+    # It is installed without its requirements (requirements/environment.py).
+    asked = [Requirement(text) for text in metadata.requires("torch") or []]
+    for requirement in asked:
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            versions = pins("stack").get(canonicalize_name(requirement.name), set())
+            assert versions, (
+                f"{requirement} is not in requirements/stack.txt: name it in the extra `training`"
+            )
+            assert all(requirement.specifier.contains(version) for version in versions)
