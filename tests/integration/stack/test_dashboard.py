@@ -35,7 +35,7 @@ def write_log(path: Path) -> Path:
     return path
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_panel_shows_something_under_load(tmp_path: Path) -> None:
     try:
         find_prometheus(cache_folder(os.environ), lambda text: None)
@@ -48,8 +48,10 @@ def test_every_panel_shows_something_under_load(tmp_path: Path) -> None:
         demo = [sys.executable, "-m", "examples.demo", "--home", str(home), "--devices", "4"]
         offset = ["--port-offset", str(stack.options.port_offset)]
         log = ["--data", str(write_log(tmp_path / "views.csv"))]
-        done = subprocess.run([*demo, *offset, *log], cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+
+        def load() -> None:
+            done = subprocess.run([*demo, *offset, *log], cwd=ROOT, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout + done.stderr
 
         def values(expression: str) -> int:
             """Return how many values the expression had since the load began."""
@@ -63,10 +65,15 @@ def test_every_panel_shows_something_under_load(tmp_path: Path) -> None:
             return sum(text != "NaN" for one in series for _, text in one["values"])
 
         empty = [
-            f"{panel['title']}: {target['expr']}"
+            (panel["title"], target["expr"])
             for path in DASHBOARDS
             for panel in json.loads(path.read_text("utf-8"))["panels"]
             for target in panel.get("targets", ())
-            if not values(target["expr"])
         ]
+        # A rate needs scrapes before, during and after: how many loads it takes to be scraped so is chance.
+        for _ in range(4):
+            load()
+            empty = [(title, expression) for title, expression in empty if not values(expression)]
+            if not empty:
+                break
     assert empty == []
