@@ -27,7 +27,12 @@ class GatewayConfig(ServiceConfig):
         metadata={"help": "where tenants and keys are: sqlite:///PATH or postgresql://…", "secret": True},
     )
     upstreams: tuple[str, ...] = field(
-        default=("deployer=127.0.0.1:7410", "tunnel=127.0.0.1:7405"),
+        default=(
+            "deployer=127.0.0.1:7410",
+            "tunnel=127.0.0.1:7405",
+            "engine=127.0.0.1:7420",
+            "scheduler=127.0.0.1:7430",
+        ),
         metadata={"help": "NAME=HOST:PORT of each service behind the door; answers isthmus.NAME.v1"},
     )
     upstream_ca_file: Path | None = field(

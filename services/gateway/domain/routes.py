@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+# Services that only others behind the door call, and those dial directly.
+BEHIND_THE_DOOR = frozenset({"isthmus.scheduler.v1.RunnerService"})
+
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -23,6 +26,8 @@ class Method:
 
     @property
     def upstream(self) -> str:
-        """Who answers: the `name` of `isthmus.<name>.v1`, or "" for anything else."""
+        """Who answers: the `name` of `isthmus.<name>.v1`; "" for anything else and what isn't passed on."""
+        if self.service in BEHIND_THE_DOOR:
+            return ""
         words = self.service.split(".")
         return words[1] if len(words) >= 4 and words[0] == "isthmus" else ""
