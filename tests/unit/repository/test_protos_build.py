@@ -74,3 +74,27 @@ def test_a_broken_proto_leaves_the_stubs_as_they_were(
     assert "sample.proto:1:9" in capfd.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["isthmus"]
     assert (tmp_path / "out" / "isthmus" / "sample" / "v1" / "sample_pb2.py").exists()
+
+
+def test_etcds_stubs_are_made_of_the_descriptors_of_etcd3(builder: ModuleType, tmp_path: Path) -> None:
+    assert builder.build_etcd(tmp_path) is True
+    assert {path.name for path in (tmp_path / "etcd_stubs").glob("*.py")} == {
+        "__init__.py",
+        *(f"{name}_pb2{kind}.py" for name in ("kv", "auth", "rpc") for kind in ("", "_grpc")),
+    }
+    stubs = (tmp_path / "etcd_stubs" / "rpc_pb2_grpc.pyi").read_text()
+    for service in ("KV", "Watch", "Lease"):
+        assert f"class {service}Stub" in stubs
+    assert builder.build_etcd(tmp_path) is False
+    assert [path.name for path in tmp_path.iterdir() if path.name != "protos"] == ["etcd_stubs"]
+
+
+def test_etcds_watch_has_the_fields_of_etcd_34(builder: ModuleType) -> None:
+    rpc = next(file for file in builder.etcd_descriptors().file if file.name == "etcd_stubs/rpc.proto")
+    numbers = {
+        f"{message.name}.{field.name}": field.number for message in rpc.message_type for field in message.field
+    }
+    assert numbers["WatchCreateRequest.fragment"] == 8
+    assert numbers["WatchResponse.fragment"] == 7
+    assert numbers["WatchResponse.events"] == 11
+    assert len(set(numbers)) == sum(len(message.field) for message in rpc.message_type)
