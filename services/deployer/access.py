@@ -1,9 +1,12 @@
 """Who may call what. A method without an entry is refused."""
 
 from libs.common.access import Access
+from services.deployer.domain.blobs import PINNERS
 
 _DEVICE = Access(kinds=frozenset({"device"}))
 _EVERYONE = frozenset({"user", "device"})
+# Each acts on behalf of a tenant, and sees that tenant's blobs.
+_KEEPERS = frozenset(PINNERS)
 
 
 def _user(scope: str) -> Access:
@@ -21,11 +24,13 @@ _BY_SERVICE: dict[str, dict[str, Access]] = {
     },
     # What a digest gives a device is its own tenant's anyway; what it runs, its signed set says.
     "BlobService": {
-        "BeginBlob": _user("blobs:write"),
-        "WriteBlob": _user("blobs:write"),
-        "CommitBlob": _user("blobs:write"),
-        "StatBlob": Access("blobs:read", kinds=_EVERYONE),
-        "ReadBlob": Access("blobs:read", kinds=_EVERYONE),
+        "BeginBlob": Access("blobs:write", callers=_KEEPERS),
+        "WriteBlob": Access("blobs:write", callers=_KEEPERS),
+        "CommitBlob": Access("blobs:write", callers=_KEEPERS),
+        "StatBlob": Access("blobs:read", kinds=_EVERYONE, callers=_KEEPERS),
+        "ReadBlob": Access("blobs:read", kinds=_EVERYONE, callers=_KEEPERS),
+        "PinBlob": Access(kinds=frozenset(), callers=_KEEPERS),
+        "UnpinBlobs": Access(kinds=frozenset(), callers=_KEEPERS),
     },
     "TrustService": {
         "GetDeployerKeys": _user("tasks:read"),

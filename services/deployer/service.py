@@ -25,7 +25,7 @@ from isthmus.deployer.v1 import (
 from isthmus.trust.v1 import trust_pb2
 from libs.common.access import require_tenant
 from libs.common.identity import current_identity
-from libs.common.names import DeviceName, ReleaseName, TaskName, VersionName
+from libs.common.names import DeviceName, ReleaseName, TaskName, TenantName, VersionName
 from services.deployer import convert
 from services.deployer.domain.audit import Audit
 from services.deployer.domain.blobs import Blobs
@@ -48,6 +48,14 @@ def own_tenant(parent: str) -> str:
     tenant = convert.tenant_of(parent)
     require_tenant(current_identity(), tenant)
     return tenant
+
+
+def caller_tenant() -> str:
+    """Return the tenant whose blobs the call is about: the caller's, or the one that a service acts for."""
+    identity = current_identity()
+    if identity.kind != "service":
+        return identity.tenant
+    return TenantName.parse("/".join(identity.on_behalf_of.split("/")[:2]), "on_behalf_of").tenant
 
 
 def actor() -> str:
@@ -132,7 +140,7 @@ class BlobService(blob_pb2_grpc.BlobServiceServicer):
         self, request: blob_pb2.BeginBlobRequest, context: Context
     ) -> blob_pb2.BeginBlobResponse:
         """See the proto."""
-        upload = await self._blobs.begin(current_identity().tenant, convert.blob_ref(request.blob))
+        upload = await self._blobs.begin(caller_tenant(), convert.blob_ref(request.blob))
         return blob_pb2.BeginBlobResponse(
             upload_id=upload.upload_id, offset_bytes=upload.offset_bytes, committed=upload.committed
         )
@@ -142,7 +150,7 @@ class BlobService(blob_pb2_grpc.BlobServiceServicer):
     ) -> blob_pb2.WriteBlobResponse:
         """See the proto."""
         offset = await self._blobs.write(
-            current_identity().tenant, request.upload_id, request.offset_bytes, request.data
+            caller_tenant(), request.upload_id, request.offset_bytes, request.data
         )
         return blob_pb2.WriteBlobResponse(offset_bytes=offset)
 
@@ -150,26 +158,38 @@ class BlobService(blob_pb2_grpc.BlobServiceServicer):
         self, request: blob_pb2.CommitBlobRequest, context: Context
     ) -> blob_pb2.CommitBlobResponse:
         """See the proto."""
-        blob = await self._blobs.commit(current_identity().tenant, request.upload_id)
+        blob = await self._blobs.commit(caller_tenant(), request.upload_id)
         return blob_pb2.CommitBlobResponse(blob=convert.blob(blob))
 
     async def StatBlob(
         self, request: blob_pb2.StatBlobRequest, context: Context
     ) -> blob_pb2.StatBlobResponse:
         """See the proto."""
-        return convert.stat(await self._blobs.stat(current_identity().tenant, request.digest))
+        return convert.stat(await self._blobs.stat(caller_tenant(), request.digest))
 
     async def ReadBlob(
         self, request: blob_pb2.ReadBlobRequest, context: Context
     ) -> AsyncIterator[blob_pb2.ReadBlobResponse]:
         """See the proto."""
         first = True
-        tenant = current_identity().tenant
+        tenant = caller_tenant()
         async for data, size in self._blobs.read(
             tenant, request.digest, request.offset_bytes, request.length_bytes
         ):
             yield blob_pb2.ReadBlobResponse(data=data, size_bytes=size if first else 0)
             first = False
+
+    async def PinBlob(self, request: blob_pb2.PinBlobRequest, context: Context) -> blob_pb2.PinBlobResponse:
+        """See the proto."""
+        count = await self._blobs.pin(caller_tenant(), actor(), request.resource, request.digest)
+        return blob_pb2.PinBlobResponse(pin_count=count)
+
+    async def UnpinBlobs(
+        self, request: blob_pb2.UnpinBlobsRequest, context: Context
+    ) -> blob_pb2.UnpinBlobsResponse:
+        """See the proto."""
+        count = await self._blobs.unpin(caller_tenant(), actor(), request.resource)
+        return blob_pb2.UnpinBlobsResponse(pin_count=count)
 
 
 class TrustService(trust_service_pb2_grpc.TrustServiceServicer):

@@ -227,6 +227,10 @@ class Tx(Protocol):
         """Pin references by a resource name; a pin that is there stays."""
         ...
 
+    def unpin_blobs(self, tenant: str, resource: str, now: datetime) -> int:
+        """Remove a resource's pins and touch what they pinned; return how many there were."""
+        ...
+
     def drop_unpinned_blobs(self, before: datetime, limit: int) -> Sequence[str]:
         """Drop unpinned references touched before `before`; return their digests."""
         ...

@@ -1,6 +1,7 @@
 """For tests: a deployer in this process, and clients of it, be it here or in a process of its own."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -28,9 +29,10 @@ from isthmus.deployer.v1 import (
     trust_service_pb2,
     trust_service_pb2_grpc,
 )
+from libs.common.client import Channel
 from libs.common.clock import Clock, SystemClock
 from libs.common.errors import Error
-from libs.common.identity import GATEWAY, Identity
+from libs.common.identity import GATEWAY, IDENTITY_HEADER, Identity, IdentityIssuer
 from libs.common.rand import Randomness, SystemRandomness
 from libs.common.sql import open_database
 from libs.common.status import rpc_errors
@@ -43,7 +45,7 @@ from services.deployer.access import ACCESS
 from services.deployer.app import MIGRATIONS, NAME, Deployer, build
 from services.deployer.blob_files import BlobFiles
 from services.deployer.config import DeployerConfig
-from services.deployer.domain.blobs import Files
+from services.deployer.domain.blobs import PINNERS, Files
 from services.deployer.metrics import Metrics
 from services.deployer.notary import KeyNotary
 from services.deployer.store import Store
@@ -54,6 +56,10 @@ from services.deployer.testing_devices import Stage as Stage
 from services.deployer.testing_devices import enrol_request as enrol_request
 
 IDENTITY_KEY = Ed25519PrivateKey.from_private_bytes(b"deployer's identity, known to all"[:32])
+KEEPER_KEYS = {
+    name: Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()) for name in PINNERS
+}
+"""Of the services that keep files for tenants; `running_deployer` believes them."""
 GATEWAY_SERVICE = Identity("", GATEWAY, "service", frozenset(), GATEWAY)
 
 
@@ -84,6 +90,14 @@ class Running:
     deployer: Deployer
     channel: ServerChannel
     metrics: CollectorRegistry
+    clock: Clock
+
+    def keeper(self, service: str, resource: str) -> Channel:
+        """Return a channel on which a service that keeps files acts for `resource` of some tenant."""
+        issuer = IdentityIssuer(service, KEEPER_KEYS[service], self.clock)
+        return self.channel.anonymous().with_metadata(
+            lambda *_: ((IDENTITY_HEADER, issuer.mint_own(NAME, resource)),)
+        )
 
     def client(self, tenant: str = "acme", *scopes: str) -> "Client":
         """Return a client that calls as a user of a tenant."""
@@ -118,11 +132,16 @@ async def running_deployer(
     try:
         async with (
             running_server(
-                *deployer.services, access=ACCESS, audience=NAME, clock=clock, config=config
+                *deployer.services,
+                access=ACCESS,
+                audience=NAME,
+                clock=clock,
+                config=config,
+                trusted={name: key.public_key() for name, key in KEEPER_KEYS.items()},
             ) as channel,
             deployer.running(),
         ):
-            yield Running(deployer, channel, registry)
+            yield Running(deployer, channel, registry, clock)
     finally:
         await store.close()
 

@@ -30,6 +30,10 @@ READ_BYTES = 256 * 1024
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _UPLOAD = re.compile(r"([0-9a-f]{64})-(0|[1-9][0-9]{0,10})")
 _SWEEP = 1000
+_LONGEST_RESOURCE = 320
+_ID = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]{1,128}"
+PINNERS = {"engine": "models", "scheduler": "jobs", "scheduler-runner": "jobs"}
+"""Which services pin blobs, each for resources of one collection."""
 
 
 class Files(Protocol):
@@ -167,8 +171,46 @@ class Blobs:
         check_digest(digest, "digest")
         record = await self._store.read(lambda tx: tx.get_blob(tenant, digest))
         if record is None:
-            raise NotFound(f"digest: {digest} isn't a blob of this tenant; upload it first", reason="NO_BLOB")
+            raise _no_blob(digest)
         return record
+
+    async def pin(self, tenant: str, caller: str, resource: str, digest: str) -> int:
+        """Keep a blob as long as `resource` needs it; return how many resources pin it then.
+
+        Args:
+            tenant: whose blob.
+            caller: the service that asks; see `PINNERS`.
+            resource: the name of what needs it.
+            digest: of the blob.
+
+        Raises:
+            Invalid: when the resource isn't one that the caller keeps for this tenant.
+            NotFound: when the tenant has no such blob.
+        """
+        check_digest(digest, "digest")
+        _check_pinner(tenant, caller, resource)
+
+        def keep(tx: Tx) -> BlobRecord | None:
+            if tx.get_blob(tenant, digest) is not None:
+                tx.pin_blobs(tenant, resource, [digest])
+            return tx.get_blob(tenant, digest)
+
+        record = await self._store.run(keep)
+        if record is None:
+            raise _no_blob(digest)
+        return record.pin_count
+
+    async def unpin(self, tenant: str, caller: str, resource: str) -> int:
+        """End every pin of `resource`; return how many there were.
+
+        What loses its last pin has its grace period before it, as if it had been uploaded now.
+
+        Raises:
+            Invalid: when the resource isn't one that the caller keeps for this tenant.
+        """
+        _check_pinner(tenant, caller, resource)
+        now = self._clock.now()
+        return await self._store.run(lambda tx: tx.unpin_blobs(tenant, resource, now))
 
     async def read(
         self, tenant: str, digest: str, offset: int, length: int
@@ -282,6 +324,22 @@ def parse_upload_id(upload_id: str) -> BlobRef:
     if match is None:
         raise NotFound(f"upload_id: {shown(upload_id)} isn't one that BeginBlob gave out", reason="NO_UPLOAD")
     return BlobRef(f"sha256:{match[1]}", int(match[2]))
+
+
+def _no_blob(digest: str) -> NotFound:
+    return NotFound(f"digest: {digest} isn't a blob of this tenant; upload it first", reason="NO_BLOB")
+
+
+def _check_pinner(tenant: str, caller: str, resource: str) -> None:
+    collection = PINNERS.get(caller, "")
+    form = f"tenants/{re.escape(tenant)}/{collection}/{_ID}(/{_ID}){{0,4}}"
+    if len(resource) > _LONGEST_RESOURCE or not re.fullmatch(form, resource):
+        raise Invalid(
+            f"resource: {shown(resource)} is nothing that {caller} keeps for this tenant; "
+            f"name one of tenants/{tenant}/{collection}/",
+            reason="BAD_NAME",
+            metadata={"field": "resource"},
+        )
 
 
 def _other_size(blob: BlobRef, size: int) -> Invalid:

@@ -326,6 +326,15 @@ class MemoryTx:
         """See `Tx`."""
         self._t.pins.update(((tenant, digest, resource), None) for digest in digests)
 
+    def unpin_blobs(self, tenant: str, resource: str, now: datetime) -> int:
+        """See `Tx`."""
+        ended = [key for key in self._t.pins if (key[0], key[2]) == (tenant, resource)]
+        for key in ended:
+            del self._t.pins[key]
+            if (record := self._t.blobs.get(key[:2])) is not None:
+                self._t.blobs[key[:2]] = replace(record, touch_time=now)
+        return len(ended)
+
     def drop_unpinned_blobs(self, before: datetime, limit: int) -> Sequence[str]:
         """See `Tx`."""
         old = sorted(k for k, r in self._t.blobs.items() if r.touch_time < before and not self._pins(*k))

@@ -365,6 +365,16 @@ async def test_blobs_are_each_tenants_own_and_go_when_nobody_pins_them(store: St
     assert not await store.read(lambda tx: tx.blob_in_use(ref.digest))
     assert await store.read(lambda tx: tx.blob_in_use(other.digest))
 
+    first, second = (f"tenants/acme/tasks/t/versions/{number}" for number in (1, 2))
+    later = START + 3 * HOUR
+    assert await store.run(lambda tx: tx.unpin_blobs("other", first, later)) == 0
+    assert await store.run(lambda tx: tx.unpin_blobs("acme", first, START)) == 1
+    assert await store.run(lambda tx: tx.unpin_blobs("acme", first, START)) == 0
+    assert await store.run(lambda tx: tx.drop_unpinned_blobs(later, 10)) == []
+    assert await store.run(lambda tx: tx.unpin_blobs("acme", second, later)) == 1
+    assert await store.run(lambda tx: tx.drop_unpinned_blobs(later, 10)) == []  # its grace begins now
+    assert await store.run(lambda tx: tx.drop_unpinned_blobs(later + HOUR, 10)) == [other.digest]
+
 
 async def test_the_audit_is_newest_first_and_by_resource(store: Store) -> None:
     for index in range(5):

@@ -8,6 +8,7 @@ import pytest
 from isthmus.deployer.v1 import (
     audit_pb2,
     blob_pb2,
+    blob_pb2_grpc,
     device_pb2,
     manifest_pb2,
     pull_pb2,
@@ -121,6 +122,15 @@ async def test_devices_read_blobs_and_roots_of_their_own_tenant(
     foreign = Identity("other", "tenants/other/devices/d1", "device", frozenset(), "gateway")
     with refused(NotFound):
         await Client(running.channel.acting_as, "other", foreign).read(ref.digest)
+
+
+async def test_users_and_devices_pin_nothing(running: Running, device: SimulatedDevice) -> None:
+    for identity in (user(), device.identity):
+        stub = blob_pb2_grpc.BlobServiceStub(running.channel.acting_as(identity))
+        with refused(Forbidden, reason="WRONG_KIND"):
+            await stub.PinBlob(blob_pb2.PinBlobRequest(digest=DIGEST, resource=f"{TENANT}/jobs/train"))
+        with refused(Forbidden, reason="WRONG_KIND"):
+            await stub.UnpinBlobs(blob_pb2.UnpinBlobsRequest(resource=f"{TENANT}/jobs/train"))
 
 
 async def test_only_devices_pull_and_only_as_themselves(running: Running, device: SimulatedDevice) -> None:

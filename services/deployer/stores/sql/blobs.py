@@ -45,6 +45,17 @@ class BlobsPart(Part):
             rows = [{"tenant": tenant, "digest": digest, "resource": resource} for digest in digests]
             self._c.execute(self._upsert(pins).on_conflict_do_nothing(), rows)
 
+    def unpin_blobs(self, tenant: str, resource: str, now: datetime) -> int:
+        """See `Tx`."""
+        ours = and_(pins.c.tenant == tenant, pins.c.resource == resource)
+        pinned = select(pins.c.digest).where(ours)
+        self._c.execute(
+            blobs.update()
+            .where(blobs.c.tenant == tenant, blobs.c.digest.in_(pinned))
+            .values(touch_time=micros(now))
+        )
+        return self._c.execute(pins.delete().where(ours)).rowcount
+
     def drop_unpinned_blobs(self, before: datetime, limit: int) -> Sequence[str]:
         """See `Tx`."""
         pinned = exists().where(pins.c.tenant == blobs.c.tenant, pins.c.digest == blobs.c.digest)

@@ -166,6 +166,7 @@ pins = Table(
     Column("tenant", String(63), primary_key=True),
     Column("digest", String(71), primary_key=True),
     Column("resource", String(320), primary_key=True),
+    Index("blob_pins_by_resource", "tenant", "resource"),
 )
 
 requests = Table(

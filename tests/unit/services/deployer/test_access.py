@@ -33,6 +33,17 @@ def test_only_enrolment_is_public_and_every_scope_is_known() -> None:
             assert access.scope in SCOPES, name
 
 
+def test_services_that_keep_files_for_tenants_may_use_blobs_and_nobody_else_pins() -> None:
+    keepers = {"engine", "scheduler", "scheduler-runner"}
+    for name, access in ACCESS.items():
+        if name.startswith(f"/{PACKAGE}.BlobService/"):
+            assert access.callers == keepers, name
+        else:
+            assert not access.callers & keepers, name
+    for method in ("PinBlob", "UnpinBlobs"):
+        assert ACCESS[f"/{PACKAGE}.BlobService/{method}"].kinds == frozenset()
+
+
 def test_only_gateways_may_follow_the_push_index() -> None:
     watch = ACCESS[f"/{PACKAGE}.PushIndexService/Watch"]
     assert (watch.kinds, watch.callers) == (frozenset(), frozenset({"gateway"}))
