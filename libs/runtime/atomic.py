@@ -28,8 +28,8 @@ class Atomic:
         kind: its rule about shapes, above.
         arity: number of inputs.
         result: type of the output: "same" as the (equal) inputs, "bool", "index" (int64), or "any" (a cast).
-        types: of the inputs: any of "f" floating, "i" integer, "b" bool. Inputs of one step have one type, but
-            for `where` (its first is bool) and `gather` (its second is int32 or int64).
+        types: of the inputs: any of "f" floating, "i" integer, "b" bool. Inputs of one step have one type,
+            but for `where` (its first is bool) and `gather` (its second is int32 or int64).
         calculations: elementary ones for one element of the index space, for the cost formula.
     """
 

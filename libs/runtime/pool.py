@@ -1,0 +1,100 @@
+"""Bindings that are kept for the next call of the same sizes, within a bound on their number and memory."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from libs.common.errors import Exhausted
+from libs.runtime.bind import Binding
+from libs.runtime.faults import TOO_MUCH_MEMORY
+from libs.runtime.layout import ALIGNMENT, Layout
+
+Sizes = tuple[int, ...]
+
+
+class BindingPool:
+    """Lends bindings to threads. Those in use and those kept share one bound on memory."""
+
+    def __init__(
+        self,
+        lay_out: Callable[[Sizes], Layout],
+        make: Callable[[Layout], Binding],
+        *,
+        max_bytes: int,
+        max_kept: int,
+    ) -> None:
+        self._lay_out = lay_out
+        self._make = make
+        self._max_bytes = max_bytes
+        self._max_kept = max_kept
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Sizes, list[Binding]] = OrderedDict()
+        self._count = 0
+        self._bytes = 0
+
+    @contextmanager
+    def lend(self, sizes: Sizes) -> Iterator[Binding]:
+        """Yield a binding that is the caller's alone meanwhile.
+
+        Raises what laying out and binding raise, and Exhausted (TOO_MUCH_MEMORY) where the calls in progress
+        leave too little memory.
+        """
+        binding = self._take(sizes)
+        if binding is None:
+            binding = self._new(sizes)
+        try:
+            yield binding
+        finally:
+            self._give(binding)
+
+    @property
+    def bytes(self) -> int:
+        """Memory held now, in use or kept."""
+        return self._bytes
+
+    def _take(self, sizes: Sizes) -> Binding | None:
+        with self._lock:
+            idle = self._kept.get(sizes)
+            if not idle:
+                return None
+            binding = idle.pop()
+            self._count -= 1
+            if idle:
+                self._kept.move_to_end(sizes)
+            else:
+                del self._kept[sizes]
+            return binding
+
+    def _new(self, sizes: Sizes) -> Binding:
+        layout = self._lay_out(sizes)
+        needed = layout.arena_bytes + ALIGNMENT
+        with self._lock:
+            while self._kept and self._bytes + needed > self._max_bytes:
+                self._drop_oldest()
+            busy = self._bytes
+            if busy and busy + needed > self._max_bytes:
+                text = f"a call needs {needed} bytes; others use {busy} of {self._max_bytes} now"
+                raise Exhausted(text, reason=TOO_MUCH_MEMORY)
+            self._bytes += needed
+        try:
+            return self._make(layout)
+        except BaseException:
+            with self._lock:
+                self._bytes -= needed
+            raise
+
+    def _give(self, binding: Binding) -> None:
+        with self._lock:
+            self._kept.setdefault(binding.sizes, []).append(binding)
+            self._kept.move_to_end(binding.sizes)
+            self._count += 1
+            while self._count > self._max_kept:
+                self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        sizes, idle = next(iter(self._kept.items()))
+        self._bytes -= idle.pop(0).bytes
+        self._count -= 1
+        if not idle:
+            del self._kept[sizes]

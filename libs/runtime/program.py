@@ -1,0 +1,76 @@
+"""Runs plans: `Program(decode(data)).run({"input": …})`.
+
+A program checks its plan once. For each combination of sizes it lays the plan out, checks every bound,
+takes memory and builds the kernels: a binding. A call copies its inputs in, runs the kernels in a flat loop
+and copies the outputs out. Bindings are kept for later calls of the same sizes.
+"""
+
+from collections.abc import Mapping
+
+from libs.runtime.bind import Binding
+from libs.runtime.check import check_plan
+from libs.runtime.inputs import InputReader, PortSpec, port_specs, wrong_shape
+from libs.runtime.kernels.fault import Array
+from libs.runtime.layout import MAX_BUFFER_BYTES, check_layouts, lay_out
+from libs.runtime.plan import Plan
+from libs.runtime.pool import BindingPool
+
+MAX_BINDINGS = 8
+
+
+class Program:
+    """A plan that can be run, from any number of threads at once."""
+
+    def __init__(
+        self, plan: Plan, *, max_buffer_bytes: int = MAX_BUFFER_BYTES, max_bindings: int = MAX_BINDINGS
+    ) -> None:
+        """Check the plan.
+
+        Args:
+            plan: what to run.
+            max_buffer_bytes: bound on the memory of all calls together, constants, inputs and outputs apart.
+            max_bindings: how many bindings are kept for later calls, at least 0.
+
+        Raises:
+            Invalid: BAD_PLAN, naming the place: the plan isn't sound at its smallest or largest sizes.
+        """
+        check_plan(plan)
+        check_layouts(plan)
+        self._reader = InputReader(plan)
+        self.outputs: tuple[PortSpec, ...] = port_specs(plan, plan.outputs)
+        """In the plan's order."""
+        self._pool = BindingPool(
+            lambda sizes: lay_out(plan, sizes, max_buffer_bytes=max_buffer_bytes),
+            lambda layout: Binding(plan, layout),
+            max_bytes=max_buffer_bytes,
+            max_kept=max_bindings,
+        )
+
+    @property
+    def inputs(self) -> tuple[PortSpec, ...]:
+        """In the plan's order."""
+        return self._reader.specs
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of bindings, in use or kept."""
+        return self._pool.bytes
+
+    def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
+        """Compute the outputs, by name, as arrays of the caller's own.
+
+        `inputs` gives every input once: arrays of the input's very type, or numbers and nested lists, which
+        are converted where nothing is lost but precision.
+
+        Raises:
+            Invalid: BAD_INPUT for inputs that are missing, unknown or of another type or shape, for sizes
+                that the plan wasn't made for, and for values without a result (an index out of range, an
+                integer divided by 0); BAD_PLAN where the plan isn't sound at these sizes.
+            Exhausted: TOO_MUCH_MEMORY, over `max_buffer_bytes`.
+        """
+        arrays = self._reader.arrays(inputs)
+        with self._pool.lend(self._reader.sizes(arrays)) as binding:
+            for spec, array, shape in zip(self.inputs, arrays, binding.input_shapes, strict=True):
+                if array.shape != shape:
+                    raise wrong_shape(spec, array.shape)
+            return binding.run(arrays)

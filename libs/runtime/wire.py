@@ -1,0 +1,88 @@
+"""Bounds on a serialised plan before protobuf parses it.
+
+Parsing makes objects many times the size of hostile bytes (a step of two bytes becomes dozens), so the top
+level and the tensors are walked first, without building anything: counts and sizes are bounded there.
+The format is protobuf's: https://protobuf.dev/programming-guides/encoding/.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from libs.runtime.faults import bad_plan
+
+MAX_BYTES = 1024**3
+"""Of a whole plan."""
+MAX_STRUCTURE_BYTES = 32 * 1024**2
+"""Of everything but the elements of constants."""
+MAX_COUNTS: Mapping[int, tuple[str, int]] = {
+    5: ("dimensions", 64),
+    6: ("extents", 65_536),
+    7: ("tensors", 65_536),
+    8: ("inputs", 1_024),
+    9: ("outputs", 1_024),
+    10: ("buffers", 1_024),
+    11: ("steps", 65_536),
+}
+"""By field number of the Plan."""
+_MAX_FIELDS = 400_000
+_TENSORS, _CONSTANT = 7, 3
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def check_bounds(data: bytes) -> None:
+    """Raise Invalid (BAD_PLAN) for bytes that are no protobuf message, or a plan beyond the bounds."""
+    if len(data) > MAX_BYTES:
+        raise bad_plan("it", f"has {len(data)} bytes, more than {MAX_BYTES}")
+    counts = dict.fromkeys(MAX_COUNTS, 0)
+    elements = 0
+    for number, start, end in _fields(data, 0, len(data)):
+        if number not in counts:
+            continue
+        counts[number] += 1
+        name, most = MAX_COUNTS[number]
+        if counts[number] > most:
+            raise bad_plan("it", f"has more than {most} {name}")
+        if number == _TENSORS:
+            inner = _fields(data, start, end)
+            elements += sum(stop - begin for field, begin, stop in inner if field == _CONSTANT)
+    if len(data) - elements > MAX_STRUCTURE_BYTES:
+        text = f"takes {len(data) - elements} bytes apart from constants, more than {MAX_STRUCTURE_BYTES}"
+        raise bad_plan("it", text)
+
+
+def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, start, end) of the content of each field."""
+    for _ in range(_MAX_FIELDS):
+        if position == end:
+            return
+        tag, position = _varint(data, position, end)
+        number, kind = tag >> 3, tag & 7
+        if kind == _VARINT:
+            start = position
+            _, position = _varint(data, position, end)
+        elif kind == _BYTES:
+            size, start = _varint(data, position, end)
+            position = start + size
+        elif kind in (_FIXED32, _FIXED64):
+            start, position = position, position + (4 if kind == _FIXED32 else 8)
+        else:
+            raise _malformed()
+        if position > end or number == 0:
+            raise _malformed()
+        yield number, start, position
+    raise bad_plan("it", f"has more than {_MAX_FIELDS} fields")
+
+
+def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < end and shift < 70:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise _malformed()
+
+
+def _malformed() -> Exception:
+    return bad_plan("it", "can't be read: it is no plan, or it is damaged or cut off")
