@@ -92,7 +92,9 @@ def test_etcds_stubs_are_made_of_the_descriptors_of_etcd3(builder: ModuleType, t
 def test_etcds_watch_has_the_fields_of_etcd_34(builder: ModuleType) -> None:
     rpc = next(file for file in builder.etcd_descriptors().file if file.name == "etcd_stubs/rpc.proto")
     numbers = {
-        f"{message.name}.{field.name}": field.number for message in rpc.message_type for field in message.field
+        f"{message.name}.{field.name}": field.number
+        for message in rpc.message_type
+        for field in message.field
     }
     assert numbers["WatchCreateRequest.fragment"] == 8
     assert numbers["WatchResponse.fragment"] == 7
