@@ -1,0 +1,1 @@
+"""Training programs that run as jobs."""

@@ -1,0 +1,61 @@
+"""The training program as a job runs it: in a folder of its own, by its command."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from deploy.local.layout import ROOT
+
+Files = tuple[Path, Path]
+
+
+def train(folder: Path, files: Files, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Run the program in `folder`, which gets nothing but its own source and the two files."""
+    shutil.copytree(ROOT / "examples/training/click_model", folder / "click_model", dirs_exist_ok=True)
+    for file in files:
+        shutil.copy(file, folder)
+    command = [sys.executable, "-m", "click_model", "ratings.csv", "items.csv", *flags]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.timeout(330)
+def test_it_learns_and_writes_what_it_learnt(tmp_path: Path, files: Files) -> None:
+    found = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        done = train(folder, files, "--epochs", "3")
+        assert done.returncode == 0, done.stderr
+        assert "epoch 3 of 3: training loss" in done.stdout
+        found.append(folder)
+    # The same seed gives the same bytes.
+    assert (found[0] / "model.onnx").read_bytes() == (found[1] / "model.onnx").read_bytes()
+    metrics = json.loads((found[0] / "metrics.json").read_text("utf-8"))
+    assert (metrics["train_events"], metrics["test_events"]) == (1200, 300)
+    # The log's rule is genre by user, which the history shows and user and film on their own don't.
+    assert metrics["model"]["auc"] > 0.9
+    session = onnxruntime.InferenceSession(str(found[0] / "model.onnx"), providers=["CPUExecutionProvider"])
+    vectors = json.loads((found[0] / "vectors.json").read_text("utf-8"))
+    item, history = (np.array(vectors[name], np.int64) for name in ("item", "history"))
+    ratings, click = (np.array(vectors[name], np.float32) for name in ("ratings", "click"))
+    for size in (1, 3, 64):
+        inputs = {"item": item[:size], "history": history[:size], "ratings": ratings[:size]}
+        (given,) = session.run(["click"], inputs)
+        assert given.shape == (size,)
+        assert np.abs(given - click[:size]).max() < 1e-5
+    assert json.loads((found[0] / "items.json").read_text("utf-8"))["index"]["7"] == 7
+
+
+@pytest.mark.timeout(120)
+def test_bad_files_end_it_with_a_line(tmp_path: Path, files: Files) -> None:
+    files[0].write_text("user,item\n", "utf-8")
+    (tmp_path / "job").mkdir()
+    done = train(tmp_path / "job", files)
+    assert done.returncode == 1
+    assert done.stderr == "click_model: ratings.csv, line 1: the column 'rated_s' is missing\n"
