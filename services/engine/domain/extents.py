@@ -7,7 +7,9 @@ What can't be decided from the normal form is asked of `Bounds`, which knows eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -243,6 +245,10 @@ def contiguous_strides(shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
     return tuple(reversed(strides))
 
 
+_MOST_CORNER_ATOMS = 6
+_MOST_SAMPLE_DIMENSIONS = 4
+
+
 @dataclass(frozen=True)
 class Bounds:
     """The range of each dimension, inclusive, for proofs."""
@@ -252,14 +258,39 @@ class Bounds:
     def range(self, extent: Extent | int) -> tuple[int, int]:
         """Return (low, high) that `extent` surely lies within; not always the tightest."""
         extent = Extent.of(extent)
-        low = high = 0
+        low, high = self._range(extent)
+        without_floors = _floors_as_remainders(extent)
+        if without_floors != extent:
+            other_low, other_high = self._range(without_floors)
+            low, high = max(low, other_low), min(high, other_high)
+        return low, high
+
+    def _range(self, extent: Extent) -> tuple[int, int]:
+        atoms = {atom for monomial, _ in extent.terms for atom in monomial}
+        ranges = {atom: self.ranges[atom] if isinstance(atom, str) else self._term(atom) for atom in atoms}
+        linear = all(len(set(monomial)) == len(monomial) for monomial, _ in extent.terms)
+        if linear and len(atoms) <= _MOST_CORNER_ATOMS:
+            # A polynomial that is linear in each atom takes its extremes at corners.
+            totals = []
+            for choice in itertools.product(*ranges.values()):
+                sizes = dict(zip(ranges, choice, strict=True))
+                totals.append(
+                    sum(c * math.prod(sizes[atom] for atom in monomial) for monomial, c in extent.terms)
+                )
+            return min(totals), max(totals)
+        # Otherwise over each atom's distance to its lowest value, where products of sizes have no negative
+        # terms left: (n - 1)·(n - 1) is at least 0 where n is at least 1.
+        shifted = Extent.of(0)
         for monomial, coefficient in extent.terms:
-            a = b = coefficient
+            part = Extent.of(coefficient)
             for atom in monomial:
-                c, d = self.ranges[atom] if isinstance(atom, str) else self._term(atom)
-                corners = (a * c, a * d, b * c, b * d)
-                a, b = min(corners), max(corners)
-            low, high = low + a, high + b
+                part = part * (Extent((((atom,), 1),)) + ranges[atom][0])
+            shifted = shifted + part
+        low = high = 0
+        for monomial, coefficient in shifted.terms:
+            largest = coefficient * math.prod(ranges[atom][1] - ranges[atom][0] for atom in monomial)
+            low += largest if coefficient < 0 or not monomial else 0
+            high += largest if coefficient > 0 or not monomial else 0
         return low, high
 
     def _term(self, term: Term) -> tuple[int, int]:
@@ -284,3 +315,47 @@ class Bounds:
     def positive(self, extent: Extent | int) -> bool:
         """Tell whether `extent` ≥ 1 for all sizes; False also means "not known"."""
         return self.at_least(extent, 1)
+
+    def samples(self, dimensions: Iterable[str]) -> Iterator[dict[str, int]]:
+        """Yield sizes to try where nothing is proved: the corners of a few dimensions, and points inside."""
+        names = sorted(dimensions)
+        low = {name: self.ranges[name][0] for name in names}
+        high = {name: self.ranges[name][1] for name in names}
+        yield low
+        yield high
+        for step in (1, 2, 6):
+            yield {name: min(high[name], low[name] + step) for name in names}
+        for pick in itertools.product((False, True), repeat=min(len(names), _MOST_SAMPLE_DIMENSIONS)):
+            yield {**low, **{name: high[name] for name, top in zip(names, pick, strict=False) if top}}
+
+    def refute_at_least(self, extent: Extent | int, value: Extent | int) -> dict[str, int] | None:
+        """Return sizes at which `extent` < `value`; None where it is proved or no sample shows any.
+
+        Raises:
+            ZeroDivisionError: when a divisor is 0 at a sample.
+        """
+        difference = Extent.of(extent) - value
+        if self.at_least(difference, 0):
+            return None
+        for sizes in self.samples(difference.dimensions):
+            if difference.evaluate(sizes) < 0:
+                return sizes
+        return None
+
+
+def _floors_as_remainders(extent: Extent) -> Extent:
+    """Return the extent with d * (x // d) written x - x % d where d is a number: its bounds are tighter."""
+    result = Extent.of(0)
+    for monomial, coefficient in extent.terms:
+        part = Extent(((monomial, coefficient),))
+        for position, atom in enumerate(monomial):
+            if isinstance(atom, Term) and atom.operator == "floor_divide":
+                divisor = atom.right.constant
+                if divisor is not None and divisor > 0 and coefficient % divisor == 0:
+                    rest = Extent(
+                        (((*monomial[:position], *monomial[position + 1 :]), coefficient // divisor),)
+                    )
+                    part = rest * (atom.left - atom.left % divisor)
+                    break
+        result = result + part
+    return result

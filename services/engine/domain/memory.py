@@ -1,0 +1,83 @@
+"""Places in memory for values of symbolic size, shared by those that never live at the same time.
+
+Sizes are grouped by what they depend on: each is a whole number c times a common unit such as 1, "batch" or
+"batch*length". Each group is a buffer. Within one, a value takes c rounded up to 64 bytes, and places are
+packed as plain numbers, largest first, each into the smallest gap among those it lives with (greedy by size:
+Pisarchyk and Lee, 2020). An offset is a number times the unit, so that what doesn't overlap as numbers
+doesn't at any size, and all offsets are multiples of 64. Values of different groups share nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.engine.domain.extents import Extent
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value of `size` bytes that is written at instruction `birth` and last read at `death`."""
+
+    value: int
+    birth: int
+    death: int
+    size: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Sizes of buffers in bytes, and (buffer, offset in bytes) by value."""
+
+    buffers: tuple[Extent, ...]
+    places: dict[int, tuple[int, Extent]]
+
+
+def place(spans: Sequence[Span]) -> Memory:
+    """Return places in which no two values that live at the same instruction overlap, at any size."""
+    groups: dict[Extent, list[tuple[Span, int]]] = {}
+    for span in spans:
+        count, unit = _unit(span.size)
+        rounded = max(1, -(-count // ALIGNMENT)) * ALIGNMENT
+        groups.setdefault(unit, []).append((span, rounded))
+    buffers: list[Extent] = []
+    places: dict[int, tuple[int, Extent]] = {}
+    for unit, members in groups.items():
+        offsets, end = _pack(members)
+        for span, _ in members:
+            places[span.value] = len(buffers), unit * offsets[span.value]
+        buffers.append(unit * end)
+    return Memory(tuple(buffers), places)
+
+
+def _unit(size: Extent) -> tuple[int, Extent]:
+    """Return (c, unit) with size = c·unit, c the greatest number that divides all coefficients."""
+    count = math.gcd(*(coefficient for _, coefficient in size.terms)) or 1
+    if not size.terms:
+        return 0, Extent.of(1)
+    return count, Extent(tuple((monomial, coefficient // count) for monomial, coefficient in size.terms))
+
+
+def _pack(members: Sequence[tuple[Span, int]]) -> tuple[dict[int, int], int]:
+    """Return offsets by value, and where the last ends."""
+    offsets: dict[int, int] = {}
+    placed: list[tuple[int, int, Span]] = []
+    end = 0
+    for span, size in sorted(members, key=lambda member: (-member[1], member[0].birth, member[0].value)):
+        best, best_gap, cursor = None, None, 0
+        for start, stop, other in placed:
+            if other.death < span.birth or span.death < other.birth:
+                continue
+            gap = start - cursor
+            if gap >= size and (best_gap is None or gap < best_gap):
+                best, best_gap = cursor, gap
+            cursor = max(cursor, stop)
+        offset = cursor if best is None else best
+        offsets[span.value] = offset
+        placed.append((offset, offset + size, span))
+        placed.sort(key=lambda entry: entry[0])
+        end = max(end, offset + size)
+    return offsets, end
