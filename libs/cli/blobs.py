@@ -1,13 +1,14 @@
-"""Uploads to the deployer's blob store."""
+"""Files to the deployer's blob store, and from there."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from isthmus.deployer.v1 import blob_pb2, blob_pb2_grpc, manifest_pb2
+from libs.cli.files import put_at
 from libs.cli.session import Session
 from libs.common.errors import Invalid
-from libs.trust.digests import sha256_of
+from libs.trust.digests import DigestingWriter, sha256_of
 
 _CHUNK_BYTES = 512 * 1024
 
@@ -46,3 +47,25 @@ def upload(session: Session, path: Path) -> manifest_pb2.BlobRef:
             if blob.size_bytes > 8 * _CHUNK_BYTES:
                 session.output.note(f"{path.name}: {100 * offset // blob.size_bytes} %")
     return session.call(stub.CommitBlob, blob_pb2.CommitBlobRequest(upload_id=begun.upload_id)).blob
+
+
+def stat(session: Session, digest: str) -> manifest_pb2.BlobRef:
+    """Return the blob of a digest; raise Error when the tenant hasn't got it."""
+    stub = blob_pb2_grpc.BlobServiceStub(session.channel)
+    return session.call(stub.StatBlob, blob_pb2.StatBlobRequest(digest=digest)).blob
+
+
+def download(session: Session, blob: manifest_pb2.BlobRef, path: Path, flag: str) -> None:
+    """Write a blob to a file, which appears only when it is whole and right; `flag` named it.
+
+    Raises:
+        Error: what the deployer answered, or what is wrong with the place.
+        Untrusted: when other bytes arrive than the digest says.
+    """
+    stub = blob_pb2_grpc.BlobServiceStub(session.channel)
+    request = blob_pb2.ReadBlobRequest(digest=blob.digest)
+    with put_at(path, flag, mode=0o644) as file:
+        writer = DigestingWriter(file)
+        for chunk in session.stream(stub.ReadBlob, request, timeout_s=3600):
+            writer.write(chunk.data)
+        writer.check(blob.digest, blob.size_bytes, "what arrived")

@@ -135,7 +135,7 @@ def completion(shell: str) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code; see docs/cli.md for what the codes mean."""
     arguments = sys.argv[1:] if argv is None else argv
-    as_json = "--json" in arguments
+    as_json = "--json" in _own(arguments)
     out, err = sys.stdout, sys.stderr
     code = 0
     try:
@@ -179,10 +179,17 @@ def _fail(error: Error, as_json: bool) -> int:
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
 
 
+def _own(arguments: list[str]) -> list[str]:
+    """Return the arguments before `--`."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
 def _run(arguments: list[str], as_json: bool) -> int:
     try:
-        # `--json` is understood anywhere on the line, since people type it last.
-        ordered = ["--json", *(a for a in arguments if a != "--json")] if as_json else arguments
+        # `--json` is understood anywhere on the line, since people type it last, but not after `--`.
+        own = _own(arguments)
+        rest = arguments[len(own) :]
+        ordered = ["--json", *(a for a in own if a != "--json"), *rest] if as_json else arguments
         result = isthmus.main(args=ordered, prog_name="isthmus", standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code

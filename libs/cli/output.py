@@ -158,6 +158,10 @@ class Output:
         if not self.as_json:
             _write(text + "\n")
 
+    def raw(self, data: bytes) -> None:
+        """Print bytes as they are, at once."""
+        _write_bytes(data)
+
     def note(self, text: str) -> None:
         """Print progress or a remark for people to stderr; nothing with `as_json`."""
         if not self.as_json:
@@ -196,6 +200,18 @@ def _write(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise error_from_os(error, "standard output") from error
+
+
+def _write_bytes(data: bytes) -> None:
+    """Write bytes to the standard output, at once; raises as `_write`."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import click
 
 from libs.common.errors import Invalid
-from libs.common.names import TenantName, VersionName
+from libs.common.names import TenantName, VersionName, shown
 from libs.task.duration import parse_duration
 
 
@@ -43,8 +44,88 @@ class Percentages(click.ParamType[tuple[float, ...]]):
             self.fail(f"{value!r}: write percentages such as 10%,50%,100%", param, ctx)
 
 
+class Size(click.ParamType[int]):
+    """A size such as 512MiB, 2GiB or 1.5GB; the value is in bytes."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return bytes, or fail naming the value and the forms allowed."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(str(value))
+        except Invalid as error:
+            self.fail(error.message, param, ctx)
+
+
+class Cpus(click.ParamType[int]):
+    """A number of cores such as 2 or 0.5; the value is in thousandths of one."""
+
+    name = "cores"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return thousandths of a core, or fail naming the value."""
+        if isinstance(value, int):
+            return value
+        if not _CPUS.fullmatch(str(value)):
+            self.fail(f"{shown(str(value))}: write cores such as 2, 0.5 or 0.25", param, ctx)
+        return round(float(str(value)) * 1000)
+
+
+class Bounds(click.ParamType[tuple[str, int, int]]):
+    """Bounds of a dimension such as batch=1..64, or its size, batch=8; the value is name, least and most."""
+
+    name = "bounds"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int, int]:
+        """Return name, least and most; or fail naming the value."""
+        if isinstance(value, tuple):
+            return value
+        match = _BOUNDS.fullmatch(str(value))
+        if match is None:
+            self.fail(
+                f"{shown(str(value))}: write NAME=LEAST..MOST, such as batch=1..64, or NAME=SIZE", param, ctx
+            )
+        least = int(match[2])
+        most = int(match[3]) if match[3] else least
+        if not 0 < least <= most:
+            self.fail(f"{shown(str(value))}: from {least} to {most} is no range of sizes", param, ctx)
+        return match[1], least, most
+
+
 DURATION = Duration()
 PERCENTAGES = Percentages()
+SIZE = Size()
+CPUS = Cpus()
+BOUNDS = Bounds()
+
+_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMGT]i?)?B?", re.ASCII)
+_UNITS: dict[str, int] = {
+    "": 1,
+    **{f"{unit}i": 1 << 10 * power for power, unit in enumerate("KMGT", 1)},
+    **{unit: int(1000**power) for power, unit in enumerate("KMGT", 1)},
+}
+_CPUS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?", re.ASCII)
+_BOUNDS = re.compile(r"([^=\s]{1,128})=([0-9]{1,18})(?:\.\.([0-9]{1,18}))?", re.ASCII)
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a size: a number and B, KiB, MiB, GiB, TiB, or KB, MB, GB, TB, the B optional.
+
+    Raises:
+        Invalid: for another form.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise Invalid(
+            f"{shown(text)} is no size; write bytes or a number with a unit, such as 512MiB or 2GiB",
+            reason="BAD_SIZE",
+        )
+    unit = _UNITS[match[2] or ""]
+    return round(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
 
 
 def version_name(tenant: TenantName, text: str) -> VersionName:
