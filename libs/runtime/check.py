@@ -129,7 +129,7 @@ class _Checker:
         atomic = ATOMICS.get(step.operator)
         if atomic is None:
             name = step.operator[:80]
-            text = f"{name!r} is unknown to this runtime{did_you_mean(name, ATOMICS)}: update it"
+            text = f"{name!r} is unknown to this runtime: update it{did_you_mean(name, ATOMICS)}"
             raise bad_plan(f"{where}.operator", text)
         if len(step.inputs) != atomic.arity:
             raise bad_plan(where, f"{atomic.name} takes {atomic.arity} inputs, not {len(step.inputs)}")

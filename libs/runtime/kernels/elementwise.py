@@ -59,7 +59,7 @@ def build(name: str, inputs: tuple[Array, ...], output: Array) -> Kernel:
     if name in _INTEGER and output.dtype.kind in "iu":
         left, right = inputs
         return partial(_INTEGER[name], left, right, output)
-    return partial(_UFUNCS[name], *inputs, output)
+    return partial(_UFUNCS[name], *inputs, out=output)
 
 
 def _cast(value: Array, output: Array) -> None:

@@ -27,5 +27,5 @@ def build(left: Array, right: Array, output: Array) -> Kernel:
             pass
         else:
             whole = np.reshape(output, (rows, output.shape[-1]), copy=False)
-            return partial(np.matmul, together, right[(0,) * len(leading)], whole)
-    return partial(np.matmul, left, right, output)
+            return partial(np.matmul, together, right[(0,) * len(leading)], out=whole)
+    return partial(np.matmul, left, right, out=output)
