@@ -1,0 +1,481 @@
+"""Writes a `Program`: atomic operators and rasters, folding what is known when the plan is made.
+
+Rules of decomposition call it with `Value`s. A value that is known, or whose elements only depend on
+dimensions, costs nothing until something that isn't reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from libs.common.errors import Invalid
+from libs.runtime.atomic import ATOMICS
+from libs.runtime.plan import DataType
+from services.engine.domain import reference, symbolic
+from services.engine.domain.extents import Bounds, Extent, Term, contiguous_strides
+from services.engine.domain.program import (
+    ComputeInstruction,
+    Instruction,
+    MoveRegion,
+    NamedValue,
+    Program,
+    RasterInstruction,
+    ValueType,
+    ValueView,
+    ViewAxis,
+    whole,
+)
+from services.engine.domain.reference import Array, numpy_type
+from services.engine.domain.symbolic import Elements
+from services.engine.domain.values import (
+    FLOATS,
+    Move,
+    Shape,
+    Value,
+    broadcast_shapes,
+    broadcast_strides,
+    count,
+    extents,
+    permuted_strides,
+    shape_text,
+    static,
+)
+
+MOST_AXES = 8
+"""Of a value or a view."""
+MOST_INSTRUCTIONS = 1_000_000
+MOST_ELEMENTS = 1 << 40
+"""Of a value at the smallest sizes."""
+FOLDED_GROWTH_BYTES = 1 << 20
+"""A constant that movement would make larger than this, and than its sources, is not folded."""
+FOLDED_BYTES = 1 << 30
+"""Of all that is folded."""
+
+
+class Builder:
+    """Writes one program. Not thread-safe.
+
+    Every method raises Invalid for types, shapes or sizes that the operator doesn't take; whoever calls the
+    rule adds the node's name.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.origin = ""
+        """Node that instructions are written for."""
+        self._values: list[ValueType] = []
+        self._numbers: dict[Value, int] = {}
+        self._scalars: dict[Extent, Value] = {}
+        self._inputs: list[NamedValue] = []
+        self._constants: dict[int, Array] = {}
+        self._instructions: list[Instruction] = []
+        self._foldable = FOLDED_BYTES
+
+    # Values
+
+    def input(self, name: str, type_: ValueType) -> Value:
+        """Add an input of the program."""
+        value = Value(type_.type, self._shape(type_.shape))
+        self._inputs.append(NamedValue(name, self._number(value)))
+        return value
+
+    def constant(self, array: Array) -> Value:
+        """Return a value that is the same in every call."""
+        return Value(reference.data_type(array.dtype), self._shape(extents(array.shape)), known=array)
+
+    def scalar(self, value: float, type_: DataType) -> Value:
+        """Return one number as a value of no axes."""
+        return self.constant(np.array(value).astype(numpy_type(type_)))
+
+    def integers(self, values: Sequence[Extent | int]) -> Value:
+        """Return a list of integers, which may depend on dimensions, as an int64 vector."""
+        return self._from_elements(symbolic.elements_of(values, (len(values),)), DataType.INT64)
+
+    def extent(self, extent: Extent | int, type_: DataType) -> Value:
+        """Return one integer, which may depend on dimensions, as a scalar of any type."""
+        elements = symbolic.elements_of([extent], ())
+        return self.cast(self._from_elements(elements, DataType.INT64), type_)
+
+    def elements(self, value: Value) -> Elements | None:
+        """Return the integers of a small value that is known, or only depends on dimensions; else None."""
+        if value.elements is not None:
+            return value.elements
+        if value.known is None or value.type not in (DataType.INT64, DataType.INT32):
+            return None
+        if value.known.size > symbolic.MOST_ELEMENTS:
+            return None
+        return symbolic.elements_of(value.known.reshape(-1).tolist(), value.known.shape)
+
+    def _from_elements(self, elements: Elements, type_: DataType) -> Value:
+        constants = [element.constant for element in elements.reshape(-1)]
+        shape = extents(elements.shape)
+        if None in constants:
+            return Value(type_, shape, elements=elements)
+        if any(not -(1 << 63) <= constant < 1 << 63 for constant in constants):
+            raise Invalid("an integer that the model computes from shapes exceeds 64 bits")
+        known = np.array(constants, np.int64).reshape(elements.shape).astype(numpy_type(type_))
+        return Value(type_, shape, known=known)
+
+    def _shape(self, shape: Shape) -> Shape:
+        if len(shape) > MOST_AXES:
+            raise Invalid(f"a value has {len(shape)} axes; at most {MOST_AXES} are supported")
+        low = 1
+        for size in shape:
+            symbolic.bounded(size)
+            smallest, largest = self.bounds.range(size)
+            if largest < 0:
+                raise Invalid(f"a size of shape {shape_text(shape)} is negative: {size}")
+            low *= max(smallest, 0)
+        if low > MOST_ELEMENTS:
+            raise Invalid(f"a value of shape {shape_text(shape)} has more than {MOST_ELEMENTS} elements")
+        return shape
+
+    # Atomic operators
+
+    def unary(self, operator: str, x: Value) -> Value:
+        """Apply an elementwise operator of one input."""
+        return self.elementwise(operator, x)
+
+    def binary(self, operator: str, x: Value, y: Value) -> Value:
+        """Apply an elementwise operator of two inputs, which broadcast."""
+        return self.elementwise(operator, x, y)
+
+    def where(self, condition: Value, x: Value, y: Value) -> Value:
+        """Return x where the condition holds, y elsewhere; all three broadcast."""
+        return self.elementwise("where", condition, x, y)
+
+    def cast(self, x: Value, type_: DataType) -> Value:
+        """Convert the elements; anything but 0 becomes true."""
+        if x.type is type_:
+            return x
+        if x.elements is not None and type_ in (DataType.INT32, DataType.INT64):
+            return Value(type_, x.shape, elements=x.elements)
+        return self.elementwise("cast", x, result=type_)
+
+    def elementwise(self, operator: str, *inputs: Value, result: DataType | None = None) -> Value:
+        """Apply an elementwise operator to inputs of one type, which broadcast."""
+        alike = inputs[1:] if operator == "where" else inputs
+        if operator == "where" and inputs[0].type is not DataType.BOOL:
+            raise Invalid(f"a condition is {inputs[0]}, not of booleans")
+        self._check_types(operator, alike)
+        shape = self._shape(broadcast_shapes(*(value.shape for value in inputs)))
+        if result is None:
+            result = DataType.BOOL if ATOMICS[operator].result == "bool" else alike[0].type
+        known = [value.known for value in inputs if value.known is not None]
+        if len(known) == len(inputs) and self._may_fold(result, shape):
+            return self.constant(reference.compute(operator, np.broadcast_arrays(*known), (), result))
+        if (folded := self._fold_elements(operator, inputs, alike)) is not None:
+            return folded
+        read = tuple(self.broadcast(value, shape, fold=False) for value in inputs)
+        return self._compute(operator, read, result, shape)
+
+    def _fold_elements(
+        self, operator: str, inputs: tuple[Value, ...], alike: tuple[Value, ...]
+    ) -> Value | None:
+        parts = [self.elements(value) for value in alike]
+        elements = count(broadcast_shapes(*(value.shape for value in inputs))).constant
+        if elements is None or elements > symbolic.MOST_ELEMENTS or any(part is None for part in parts):
+            return None
+        present = [part for part in parts if part is not None]
+        if operator == "where":
+            if inputs[0].known is None:
+                return None
+            chosen = np.where(inputs[0].known, *present)
+            return self._from_elements(chosen, alike[0].type)
+        if operator in ("eq", "lt", "le"):
+            told = symbolic.compare(operator, present, self.bounds)
+            return None if told is None else self.constant(told)
+        found = symbolic.elementwise(operator, present, self.bounds)
+        if found is None:
+            return None
+        return self._from_elements(found, alike[0].type)
+
+    def reduce(self, operator: str, x: Value, axes: Sequence[int], *, keep: bool) -> Value:
+        """Reduce along axes (0 … rank-1), which stay with size 1 if `keep`; none reduces nothing."""
+        if not axes:
+            return x
+        self._check_types(operator, (x,))
+        ordered = tuple(sorted(axes))
+        shape = tuple(size for axis, size in enumerate(x.shape) if axis not in ordered)
+        kept = tuple(Extent.of(1) if axis in ordered else size for axis, size in enumerate(x.shape))
+        if x.elements is not None:
+            found = symbolic.reduce(operator, x.elements, ordered)
+            if found is not None:
+                reduced = self._from_elements(found, x.type)
+                return self.reshape(reduced, kept) if keep else reduced
+        reduced = self._atomic(operator, (x,), x.type, shape, ordered)
+        return self.reshape(reduced, kept) if keep else reduced
+
+    def arg(self, operator: str, x: Value, axis: int) -> Value:
+        """Return the int64 position of the first extreme along an axis, which goes."""
+        self._check_types(operator, (x,))
+        return self._atomic(operator, (x,), DataType.INT64, x.shape[:axis] + x.shape[axis + 1 :], (axis,))
+
+    def cumulative_sum(self, x: Value, axis: int) -> Value:
+        """Return the running sum along an axis."""
+        self._check_types("cumulative_sum", (x,))
+        return self._atomic("cumulative_sum", (x,), x.type, x.shape, (axis,))
+
+    def gather(self, data: Value, indices: Value, axis: int) -> Value:
+        """Take slices of `data` along an axis; negative indices count from the end."""
+        if indices.type not in (DataType.INT32, DataType.INT64):
+            raise Invalid(f"indices are {indices}, not int32 or int64")
+        shape = self._shape(data.shape[:axis] + indices.shape + data.shape[axis + 1 :])
+        if data.elements is not None and indices.known is not None:
+            self._check_indices(data, indices.known, axis)
+            return self._from_elements(np.take(data.elements, indices.known, axis=axis), data.type)
+        if data.known is None and indices.known is not None and indices.known.size == 1:
+            self._check_indices(data, indices.known, axis)
+            return self._slice_of_one(data, int(indices.known.reshape(-1)[0]), axis, shape)
+        return self._atomic("gather", (data, indices), data.type, shape, (axis,))
+
+    def _check_indices(self, data: Value, indices: Array, axis: int) -> None:
+        size = data.shape[axis].constant
+        if size is not None and indices.size and not (-size <= indices.min() and indices.max() < size):
+            raise Invalid(f"an index is outside of {-size} to {size - 1}, the range of axis {axis}")
+
+    def _slice_of_one(self, data: Value, index: int, axis: int, shape: Shape) -> Value:
+        strides = contiguous_strides(data.shape)
+        start = Extent.of(index) + (data.shape[axis] if index < 0 else 0)
+        sizes = (*data.shape[:axis], Extent.of(1), *data.shape[axis + 1 :])
+        destination = contiguous_strides(sizes)
+        move = Move(data, sizes, strides, start * strides[axis], destination, Extent.of(0))
+        return self.raster(data.type, shape, [move])
+
+    def matmul(self, a: Value, b: Value) -> Value:
+        """Multiply (…, m, k) by (…, k, n); leading axes broadcast. Ranks are at least 2."""
+        self._check_types("matmul", (a, b))
+        if a.shape[-1] != b.shape[-2]:
+            raise Invalid(f"{a} can't be multiplied by {b}: {a.shape[-1]} columns, {b.shape[-2]} rows")
+        leading = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        left = self.broadcast(a, leading + a.shape[-2:], fold=False)
+        right = self.broadcast(b, leading + b.shape[-2:], fold=False)
+        return self._atomic("matmul", (left, right), a.type, (*leading, a.shape[-2], b.shape[-1]), ())
+
+    # Movement
+
+    def raster(
+        self, type_: DataType, shape: Shape, moves: Sequence[Move], fill: float | None = None
+    ) -> Value:
+        """Write a value from regions of others; `fill` first, where they don't cover it."""
+        self._shape(shape)
+        kept = [move for move in moves if all(size.constant != 0 for size in move.sizes)]
+        if any(len(move.sizes) > MOST_AXES for move in kept):
+            raise Invalid(f"data would be moved along more than {MOST_AXES} axes")
+        filling = None if fill is None else np.array(fill).astype(numpy_type(type_))
+        if filling is None and not kept:
+            filling = np.zeros((), numpy_type(type_))  # nothing to write: the value is empty
+        if (folded := self._fold_raster(type_, shape, kept, filling)) is not None:
+            return folded
+        regions = tuple(
+            MoveRegion(
+                ValueView(
+                    self._number(move.source),
+                    move.offset,
+                    tuple(ViewAxis(*pair) for pair in zip(move.sizes, move.strides, strict=True)),
+                ),
+                move.destination,
+                move.destination_strides,
+            )
+            for move in kept
+        )
+        value = Value(type_, shape)
+        self._write(RasterInstruction(self._number(value), regions, filling, self.origin))
+        return value
+
+    def _fold_raster(
+        self, type_: DataType, shape: Shape, moves: list[Move], fill: Array | None
+    ) -> Value | None:
+        sizes = static(shape)
+        if sizes is None:
+            return None
+        array: np.ndarray[Any, Any]
+        parts: list[Any]
+        if all(move.source.known is not None for move in moves):
+            limit = max(
+                [
+                    FOLDED_GROWTH_BYTES,
+                    *(move.source.known.nbytes for move in moves if move.source.known is not None),
+                ]
+            )
+            if not self._may_fold(type_, shape, limit):
+                return None
+            array, parts = np.empty(sizes, numpy_type(type_)), [move.source.known for move in moves]
+        else:
+            parts = [self.elements(move.source) for move in moves]
+            if any(part is None for part in parts) or count(shape).constant not in range(
+                symbolic.MOST_ELEMENTS + 1
+            ):
+                return None
+            array = symbolic.elements_of([0] * int(np.prod(sizes)), sizes)
+        if fill is not None:
+            array[...] = Extent.of(int(fill)) if array.dtype == np.object_ else fill
+        for part, move in zip(parts, moves, strict=True):
+            numbers = [static(extents_) for extents_ in (move.sizes, move.strides, move.destination_strides)]
+            offset, destination = move.offset.constant, move.destination.constant
+            if None in numbers or offset is None or destination is None:
+                return None
+            box, strides, steps = (number for number in numbers if number is not None)
+            source = reference.strided(part, offset, box, strides)
+            reference.strided(array, destination, box, steps)[...] = source
+        return self._from_elements(array, type_) if array.dtype == np.object_ else self.constant(array)
+
+    def move(self, x: Value, shape: Shape, strides: Shape, offset: Extent | int = 0) -> Value:
+        """Return the elements of `x` at offset + Σ ik·stride_k as a dense value of `shape`."""
+        move = Move(x, shape, strides, Extent.of(offset), contiguous_strides(shape), Extent.of(0))
+        return self.raster(x.type, shape, [move])
+
+    def transpose(self, x: Value, order: Sequence[int]) -> Value:
+        """Return `x` with its axes in another order."""
+        order = tuple(order)
+        if order == tuple(range(x.rank)):
+            return x
+        return self.move(x, tuple(x.shape[axis] for axis in order), permuted_strides(x.shape, order))
+
+    def broadcast(self, x: Value, shape: Shape, *, fold: bool = True) -> Value:
+        """Repeat `x` to a shape that it broadcasts to; a constant stays small unless `fold`."""
+        if x.shape == shape:
+            return x
+        if broadcast_shapes(x.shape, shape) != shape:
+            raise Invalid(f"{x} doesn't broadcast to {shape_text(shape)}")
+        strides = broadcast_strides(x.shape, shape)
+        if fold or x.known is None:
+            return self.move(x, shape, strides)
+        self._shape(shape)
+        view = ValueView(self._number(x), Extent.of(0), tuple(map(ViewAxis, shape, strides)))
+        value = Value(x.type, shape)
+        region = MoveRegion(view, Extent.of(0), contiguous_strides(shape))
+        self._write(RasterInstruction(self._number(value), (region,), None, self.origin))
+        return value
+
+    def reshape(self, x: Value, shape: Shape) -> Value:
+        """Return the elements of `x`, in their order, in another shape of as many."""
+        if x.shape == shape:
+            return x
+        before, after = count(x.shape), count(self._shape(shape))
+        if before.constant is not None and after.constant is not None and before != after:
+            raise Invalid(f"{x} can't be reshaped to {shape_text(shape)}: {before} elements, not {after}")
+        if (sizes := static(shape)) is not None and before == after:
+            if x.known is not None:
+                return Value(x.type, shape, known=x.known.reshape(sizes))
+            if x.elements is not None:
+                return Value(x.type, shape, elements=x.elements.reshape(sizes))
+        one = (Extent.of(1),)
+        # Where it isn't certain that the counts agree, each is demanded of the other: whoever runs the plan
+        # refuses a region that reaches outside of what it reads or writes.
+        totals = [before] if before == after else [before, after]
+        moves = [Move(x, (total,), one, Extent.of(0), one, Extent.of(0)) for total in totals]
+        return self.raster(x.type, shape, moves)
+
+    # Writing
+
+    def _may_fold(self, type_: DataType, shape: Shape, limit: int = FOLDED_BYTES) -> bool:
+        elements = count(shape).constant
+        if elements is None or elements < 0:
+            return False
+        size = elements * numpy_type(type_).itemsize
+        if size > limit or size > self._foldable:
+            return False
+        self._foldable -= size
+        return True
+
+    def _check_types(self, operator: str, inputs: Sequence[Value]) -> None:
+        first = inputs[0]
+        for other in inputs[1:]:
+            if other.type is not first.type:
+                raise Invalid(f"inputs {first} and {other} are not of one type")
+        kind = "b" if first.type is DataType.BOOL else "f" if first.type in FLOATS else "i"
+        if kind not in ATOMICS[operator].types:
+            raise Invalid(f"elements of type {first.type.name.lower()} are not supported")
+
+    def _atomic(
+        self, operator: str, inputs: tuple[Value, ...], type_: DataType, shape: Shape, axes: tuple[int, ...]
+    ) -> Value:
+        self._shape(shape)
+        known = [value.known for value in inputs if value.known is not None]
+        if len(known) == len(inputs) and self._may_fold(type_, shape):
+            return self.constant(reference.compute(operator, known, axes, type_))
+        return self._compute(operator, inputs, type_, shape, axes)
+
+    def _compute(
+        self,
+        operator: str,
+        inputs: tuple[Value, ...],
+        type_: DataType,
+        shape: Shape,
+        axes: tuple[int, ...] = (),
+    ) -> Value:
+        views = tuple(whole(self._number(value), value.shape) for value in inputs)
+        value = Value(type_, shape)
+        self._write(ComputeInstruction(operator, views, (self._number(value),), axes, self.origin))
+        return value
+
+    def _write(self, instruction: Instruction) -> None:
+        if len(self._instructions) >= MOST_INSTRUCTIONS:
+            raise Invalid(f"the model decomposes into more than {MOST_INSTRUCTIONS} instructions")
+        self._instructions.append(instruction)
+
+    def _number(self, value: Value) -> int:
+        """Return the value's number in the program; computes it first where it is a shape value."""
+        if value in self._numbers:
+            return self._numbers[value]
+        if value.elements is not None:
+            self._numbers[value] = number = self._number(self._materialise(value))
+            return number
+        self._numbers[value] = number = len(self._values)
+        self._values.append(ValueType(value.type, value.shape))
+        if value.known is not None:
+            self._constants[number] = value.known
+        return number
+
+    def _materialise(self, value: Value) -> Value:
+        assert value.elements is not None
+        scalars = [self._scalar(element) for element in value.elements.reshape(-1)]
+        moves = [
+            Move(scalar, (), (), Extent.of(0), (), Extent.of(position))
+            for position, scalar in enumerate(scalars)
+        ]
+        return self.cast(self.raster(DataType.INT64, value.shape, moves), value.type)
+
+    def _scalar(self, extent: Extent) -> Value:
+        """Return an extent as a scalar that is computed at run time: a dimension is a sum of so many ones."""
+        if extent.constant is not None:
+            return self.scalar(extent.constant, DataType.INT64)
+        if extent not in self._scalars:
+            total: Value | None = None
+            for monomial, coefficient in extent.terms:
+                part = self.scalar(coefficient, DataType.INT64)
+                for atom in monomial:
+                    part = self.binary("mul", part, self._factor(atom))
+                total = part if total is None else self.binary("add", total, part)
+            assert total is not None
+            self._scalars[extent] = total
+        return self._scalars[extent]
+
+    def _factor(self, atom: str | Term) -> Value:
+        if isinstance(atom, str):
+            one = self.scalar(1, DataType.INT64)
+            ones = self.broadcast(one, (Extent.dimension(atom),), fold=False)
+            return self.reduce("reduce_sum", ones, (0,), keep=False)
+        left, right = self._scalar(atom.left), self._scalar(atom.right)
+        if atom.operator in ("minimum", "maximum"):
+            return self.binary(atom.operator[:3], left, right)
+        rest = self.binary("mod", left, right)
+        if atom.operator == "modulo":
+            return rest
+        return self.binary("div", self.binary("sub", left, rest), right)
+
+    def program(self, outputs: Sequence[tuple[str, Value]]) -> Program:
+        """Return what was written, with these outputs."""
+        named = tuple(NamedValue(name, self._number(value)) for name, value in outputs)
+        return Program(
+            tuple(self._values),
+            tuple(self._inputs),
+            named,
+            self._constants,
+            tuple(self._instructions),
+            self.bounds,
+        )

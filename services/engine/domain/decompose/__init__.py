@@ -1,0 +1,1 @@
+"""Takes ONNX operators apart into atomic operators and rasters: one file for each family."""

@@ -1,0 +1,199 @@
+"""Arithmetic, logic and comparison, element by element."""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+
+import numpy as np
+
+from libs.runtime.plan import DataType
+from services.engine.domain.decompose.operator import Call, Operator
+from services.engine.domain.values import FLOATS, INTEGERS, Value
+
+
+def _unary(atomic: str, call: Call) -> Value:
+    return call.builder.unary(atomic, call.input(0))
+
+
+def _binary(atomic: str, call: Call) -> Value:
+    return call.builder.binary(atomic, call.input(0), call.input(1))
+
+
+def _swapped(atomic: str, call: Call) -> Value:
+    return call.builder.binary(atomic, call.input(1), call.input(0))
+
+
+def _variadic(atomic: str, call: Call) -> Value:
+    values = [call.input(index) for index in range(call.count)]
+    return reduce(partial(call.builder.binary, atomic), values)
+
+
+def _mean(call: Call) -> Value:
+    total = _variadic("add", call)
+    return call.builder.binary("div", total, call.builder.scalar(call.count, call.floats(total).type))
+
+
+def _modulo(call: Call) -> Value:
+    if call.flag("fmod"):
+        return _binary("fmod", call)
+    if call.input(0).type in FLOATS:
+        call.fail("attribute 'fmod' must be 1 for floating-point inputs")
+    return _binary("mod", call)
+
+
+def _power(call: Call) -> Value:
+    base, exponent, b = call.input(0), call.input(1), call.builder
+    if exponent.known is not None and exponent.known.size == 1 and exponent.rank <= base.rank:
+        power = float(exponent.known.reshape(-1)[0])
+        if power == 2:
+            return b.binary("mul", base, base)
+        if power == 3:
+            return b.binary("mul", b.binary("mul", base, base), base)
+    if base.type in INTEGERS and exponent.type in FLOATS:
+        return b.cast(b.binary("pow", b.cast(base, exponent.type), exponent), base.type)
+    return b.binary("pow", base, b.cast(exponent, base.type))
+
+
+def _reciprocal(call: Call) -> Value:
+    x = call.floats(call.input(0))
+    return call.builder.binary("div", call.builder.scalar(1, x.type), x)
+
+
+def _where(call: Call) -> Value:
+    return call.builder.where(call.input(0), call.input(1), call.input(2))
+
+
+def _cast(call: Call) -> Value:
+    x = call.input(0)
+    return call.builder.cast(x, onnx_type(call, call.integer("to")))
+
+
+_ONNX_TYPES = {
+    1: DataType.FLOAT32,
+    2: DataType.UINT8,
+    3: DataType.INT8,
+    4: DataType.UINT16,
+    5: DataType.INT16,
+    6: DataType.INT32,
+    7: DataType.INT64,
+    9: DataType.BOOL,
+    10: DataType.FLOAT16,
+    11: DataType.FLOAT64,
+    12: DataType.UINT32,
+    13: DataType.UINT64,
+}
+"""By the number in onnx.TensorProto.DataType."""
+
+
+def onnx_type(call: Call, number: int) -> DataType:
+    """Return the type that ONNX gives this number; refuses one that plans don't have."""
+    if number not in _ONNX_TYPES:
+        known = ", ".join(sorted(type_.name.lower() for type_ in _ONNX_TYPES.values()))
+        call.fail(f"elements of ONNX's type {number} are not supported; use one of {known}")
+    return _ONNX_TYPES[number]
+
+
+def _cast_like(call: Call) -> Value:
+    return call.builder.cast(call.input(0), call.input(1).type)
+
+
+def _is_inf(call: Call) -> Value:
+    x, b = call.floats(call.input(0)), call.builder
+    positive, negative = call.flag("detect_positive", True), call.flag("detect_negative", True)
+    if positive and negative:
+        return b.unary("is_inf", x)
+    if not positive and not negative:
+        return b.binary("xor", b.unary("is_nan", x), b.unary("is_nan", x))
+    return b.binary("eq", x, b.scalar(np.inf if positive else -np.inf, x.type))
+
+
+def _tan(call: Call) -> Value:
+    x, b = call.input(0), call.builder
+    return b.binary("div", b.unary("sin", x), b.unary("cos", x))
+
+
+def _hyperbolic(atomic: str, call: Call) -> Value:
+    x, b = call.input(0), call.builder
+    both = b.binary(atomic, b.unary("exp", x), b.unary("exp", b.unary("neg", x)))
+    return b.binary("mul", both, b.scalar(0.5, x.type))
+
+
+def _asinh(call: Call) -> Value:
+    """sign(x) · log(|x| + √(x² + 1)): stable for negative x."""
+    x, b = call.input(0), call.builder
+    size = b.unary("abs", x)
+    root = b.unary("sqrt", b.binary("add", b.binary("mul", x, x), b.scalar(1, x.type)))
+    return b.binary("mul", b.unary("sign", x), b.unary("log", b.binary("add", size, root)))
+
+
+def _acosh(call: Call) -> Value:
+    x, b = call.input(0), call.builder
+    one = b.scalar(1, x.type)
+    root = b.binary("mul", b.unary("sqrt", b.binary("sub", x, one)), b.unary("sqrt", b.binary("add", x, one)))
+    return b.unary("log", b.binary("add", x, root))
+
+
+def _atanh(call: Call) -> Value:
+    x, b = call.input(0), call.builder
+    one = b.scalar(1, x.type)
+    ratio = b.binary("div", b.binary("add", one, x), b.binary("sub", one, x))
+    return b.binary("mul", b.unary("log", ratio), b.scalar(0.5, x.type))
+
+
+_UNARY = {
+    "Abs": "abs",
+    "Ceil": "ceil",
+    "Cos": "cos",
+    "Erf": "erf",
+    "Exp": "exp",
+    "Floor": "floor",
+    "IsNaN": "is_nan",
+    "Log": "log",
+    "Neg": "neg",
+    "Not": "not",
+    "Round": "round",
+    "Sign": "sign",
+    "Sin": "sin",
+    "Sqrt": "sqrt",
+    "Tanh": "tanh",
+}
+_BINARY = {
+    "Add": "add",
+    "And": "and",
+    "Div": "div",
+    "Equal": "eq",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "Mul": "mul",
+    "Or": "or",
+    "Sub": "sub",
+    "Xor": "xor",
+}
+_SINCE = {"Erf": 9, "IsNaN": 9, "Round": 11, "Sign": 9, "LessOrEqual": 12}
+
+OPERATORS = (
+    *(Operator(name, "atomic", partial(_unary, atom), _SINCE.get(name, 7)) for name, atom in _UNARY.items()),
+    *(
+        Operator(name, "atomic", partial(_binary, atom), _SINCE.get(name, 7))
+        for name, atom in _BINARY.items()
+    ),
+    Operator("Acosh", "composite", _acosh, 9),
+    Operator("Asinh", "composite", _asinh, 9),
+    Operator("Atanh", "composite", _atanh, 9),
+    Operator("Cast", "atomic", _cast),
+    Operator("CastLike", "atomic", _cast_like, 15),
+    Operator("Cosh", "composite", partial(_hyperbolic, "add"), 9),
+    Operator("Greater", "atomic", partial(_swapped, "lt")),
+    Operator("GreaterOrEqual", "atomic", partial(_swapped, "le"), 12),
+    Operator("IsInf", "composite", _is_inf, 10),
+    Operator("Max", "atomic", partial(_variadic, "max")),
+    Operator("Mean", "composite", _mean),
+    Operator("Min", "atomic", partial(_variadic, "min")),
+    Operator("Mod", "atomic", _modulo, 10),
+    Operator("Pow", "atomic", _power),
+    Operator("Reciprocal", "composite", _reciprocal),
+    Operator("Sinh", "composite", partial(_hyperbolic, "sub"), 9),
+    Operator("Sum", "atomic", partial(_variadic, "add")),
+    Operator("Tan", "composite", _tan),
+    Operator("Where", "atomic", _where, 9),
+)

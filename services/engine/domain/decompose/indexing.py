@@ -1,0 +1,89 @@
+"""Elements taken by index."""
+
+from __future__ import annotations
+
+from libs.runtime.plan import DataType
+from services.engine.domain.builder import Builder
+from services.engine.domain.decompose.generation import arange
+from services.engine.domain.decompose.operator import Call, Operator
+from services.engine.domain.extents import Extent, contiguous_strides, product
+from services.engine.domain.values import Value
+
+ONE = Extent.of(1)
+
+
+def _gather(call: Call) -> Value:
+    x = call.input(0)
+    return call.builder.gather(x, call.input(1), call.axis(call.integer("axis", 0), x.rank))
+
+
+def _scaled(b: Builder, value: Value, stride: Extent) -> Value:
+    if stride.constant == 1:
+        return value
+    return b.binary("mul", value, b.extent(stride, DataType.INT64))
+
+
+def _checked(b: Builder, indices: Value, size: Extent) -> Value:
+    """Return indices counted from 0: taken out of 0, 1, …, which refuses those out of range."""
+    return b.gather(arange(b, size), indices, 0)
+
+
+def _gather_elements(call: Call) -> Value:
+    """Gather from the flat data at Σ position·stride, the indices being the position along `axis`."""
+    x, indices, b = call.input(0), call.input(1), call.builder
+    axis = call.axis(call.integer("axis", 0), x.rank)
+    if indices.rank != x.rank:
+        call.fail(f"indices {indices} and data {x} have different numbers of axes")
+    strides = contiguous_strides(x.shape)
+    flat = _scaled(b, _checked(b, indices, x.shape[axis]), strides[axis])
+    for other, size in enumerate(indices.shape):
+        if other != axis and size.constant != 1:
+            along = _scaled(b, arange(b, size), strides[other])
+            lifted = (size, *[ONE] * (x.rank - 1 - other))
+            flat = b.binary("add", flat, b.reshape(along, lifted))
+    return b.gather(b.reshape(x, (product(x.shape),)), flat, 0)
+
+
+def _gather_nd(call: Call) -> Value:
+    x, indices, b = call.input(0), call.input(1), call.builder
+    batch = call.integer("batch_dims", 0)
+    depth = indices.shape[-1].constant if indices.rank else None
+    if depth is None or not 0 <= batch < min(x.rank, indices.rank) or not 1 <= depth <= x.rank - batch:
+        call.fail(f"indices {indices} and {batch} batch axes don't fit data {x}")
+    if x.shape[:batch] != indices.shape[:batch]:
+        call.fail(f"the batch axes of data {x} and indices {indices} differ")
+    taken = x.shape[: batch + depth]
+    strides = contiguous_strides(taken)
+    places = indices.shape[:-1]
+    flat = b.scalar(0, DataType.INT64)
+    for position in range(depth):
+        column = b.gather(indices, b.scalar(position, DataType.INT64), indices.rank - 1)
+        own = _checked(b, column, taken[batch + position])
+        flat = b.binary("add", flat, _scaled(b, own, strides[batch + position]))
+    for axis in range(batch):
+        along = _scaled(b, arange(b, taken[axis]), strides[axis])
+        flat = b.binary("add", flat, b.reshape(along, (taken[axis], *[ONE] * (len(places) - 1 - axis))))
+    rest = x.shape[batch + depth :]
+    return b.gather(b.reshape(x, (product(taken), *rest)), flat, 0)
+
+
+def _one_hot(call: Call) -> Value:
+    indices, pair, b = call.input(0), call.input(2), call.builder
+    (depth,) = call.extents(1)
+    axis = call.axis(call.integer("axis", -1), indices.rank + 1)
+    places = b.cast(indices, DataType.INT64)
+    size = b.extent(depth, DataType.INT64)
+    negative = b.binary("lt", places, b.scalar(0, DataType.INT64))
+    places = b.where(negative, b.binary("add", places, size), places)
+    lifted = b.reshape(places, (*indices.shape[:axis], ONE, *indices.shape[axis:]))
+    classes = b.reshape(arange(b, depth), (depth, *[ONE] * (indices.rank - axis)))
+    off, on = (b.gather(pair, b.scalar(position, DataType.INT64), 0) for position in (0, 1))
+    return b.where(b.binary("eq", lifted, classes), on, off)
+
+
+OPERATORS = (
+    Operator("Gather", "atomic", _gather),
+    Operator("GatherElements", "composite", _gather_elements, 11),
+    Operator("GatherND", "composite", _gather_nd, 11),
+    Operator("OneHot", "composite", _one_hot, 9),
+)

@@ -1,0 +1,70 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from libs.runtime.plan import DataType
+from services.engine.domain.builder import Builder
+from services.engine.domain.decompose.operator import Call, Operator
+from services.engine.domain.extents import Extent
+from services.engine.domain.values import Value
+
+ONE = Extent.of(1)
+
+
+def product(b: Builder, x: Value, y: Value) -> Value:
+    """Multiply as numpy's matmul does: vectors are a row on the left, a column on the right."""
+    left = b.reshape(x, (ONE, *x.shape)) if x.rank == 1 else x
+    right = b.reshape(y, (*y.shape, ONE)) if y.rank == 1 else y
+    result = b.matmul(left, right)
+    shape = result.shape[:-2]
+    shape += () if x.rank == 1 else (result.shape[-2],)
+    shape += () if y.rank == 1 else (result.shape[-1],)
+    return b.reshape(result, shape)
+
+
+def _matmul(call: Call) -> Value:
+    x, y = call.input(0), call.input(1)
+    if x.rank == 0 or y.rank == 0:
+        call.fail("a scalar can't be multiplied as a matrix")
+    return product(call.builder, x, y)
+
+
+def _gemm(call: Call) -> Value:
+    x, y, z, b = call.input(0), call.input(1), call.optional(2), call.builder
+    if x.rank != 2 or y.rank != 2:
+        call.fail(f"inputs {x} and {y} are not matrices")
+    left = b.transpose(x, (1, 0)) if call.flag("transA") else x
+    right = b.transpose(y, (1, 0)) if call.flag("transB") else y
+    result = b.matmul(left, right)
+    if (alpha := call.number("alpha", 1.0)) != 1:
+        result = b.binary("mul", result, b.scalar(alpha, x.type))
+    beta = call.number("beta", 1.0)
+    if z is None or beta == 0:
+        return result
+    if beta != 1:
+        z = b.binary("mul", z, b.scalar(beta, x.type))
+    return b.binary("add", result, b.broadcast(z, result.shape, fold=False))
+
+
+def shifted(b: Builder, x: Value, zero: Value | None, axis: int | None = None) -> Value:
+    """Return small integers less their zero point as int32; a vector of zero points goes along `axis`."""
+    wide = b.cast(x, DataType.INT32)
+    if zero is None:
+        return wide
+    if zero.rank == 1 and axis is not None and zero.shape[0] != ONE:
+        zero = b.reshape(zero, (*zero.shape, *[ONE] * (x.rank - 1 - axis)))
+    return b.binary("sub", wide, b.cast(zero, DataType.INT32))
+
+
+def _matmul_integer(call: Call) -> Value:
+    b, x, y = call.builder, call.input(0), call.input(1)
+    left = shifted(b, x, call.optional(2), max(x.rank - 2, 0))
+    right = shifted(b, y, call.optional(3), max(y.rank - 1, 0))
+    return product(b, left, right)
+
+
+OPERATORS = (
+    Operator("Gemm", "composite", _gemm),
+    Operator("MatMul", "atomic", _matmul),
+    Operator("MatMulInteger", "composite", _matmul_integer, 10),
+)

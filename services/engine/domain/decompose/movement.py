@@ -1,0 +1,211 @@
+"""Operators that only move elements, or say how they lie: nothing but rasters comes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from services.engine.domain.decompose.operator import Call, Operator
+from services.engine.domain.extents import Extent, contiguous_strides, product
+from services.engine.domain.values import Move, Shape, Value, broadcast_shapes, shape_text
+
+ONE, ZERO = Extent.of(1), Extent.of(0)
+
+
+def _reshape(call: Call) -> Value:
+    x, given = call.input(0), call.extents(1)
+    allow_zero = call.flag("allowzero")
+    shape: list[Extent] = []
+    for axis, size in enumerate(given):
+        if size.constant == 0 and not allow_zero:
+            if axis >= x.rank:
+                call.fail(f"size {axis} of the new shape is 0, to copy, but the input is {x}")
+            size = x.shape[axis]
+        shape.append(size)
+    unknown = [axis for axis, size in enumerate(shape) if size.constant == -1]
+    if len(unknown) > 1:
+        call.fail(f"the new shape {shape_text(tuple(shape))} leaves more than one size open")
+    if unknown:
+        rest = product(size for axis, size in enumerate(shape) if axis != unknown[0])
+        if rest.constant == 0:
+            call.fail(f"the new shape {shape_text(tuple(shape))} doesn't say what -1 is")
+        shape[unknown[0]] = product(x.shape) // rest
+    return call.builder.reshape(x, tuple(shape))
+
+
+def _flatten(call: Call) -> Value:
+    x = call.input(0)
+    axis = call.integer("axis", 1)
+    axis = axis if axis == x.rank else call.axis(axis, x.rank)
+    return call.builder.reshape(x, (product(x.shape[:axis]), product(x.shape[axis:])))
+
+
+def _squeeze(call: Call) -> Value:
+    x, given = call.input(0), call.axes_of(1)
+    if given is None:
+        axes = tuple(axis for axis, size in enumerate(x.shape) if size.constant == 1)
+    else:
+        axes = call.axes(given, x.rank)
+        for axis in axes:
+            if x.shape[axis].constant != 1:
+                call.fail(f"axis {axis} has size {x.shape[axis]}, not 1")
+    return call.builder.reshape(x, tuple(size for axis, size in enumerate(x.shape) if axis not in axes))
+
+
+def _unsqueeze(call: Call) -> Value:
+    x, given = call.input(0), call.axes_of(1)
+    if given is None:
+        call.fail("its axes are missing")
+    axes = call.axes(given, x.rank + len(given))
+    sizes = iter(x.shape)
+    rank = x.rank + len(given)
+    return call.builder.reshape(x, tuple(ONE if axis in axes else next(sizes) for axis in range(rank)))
+
+
+def _transpose(call: Call) -> Value:
+    x = call.input(0)
+    order = call.integers("perm") or tuple(reversed(range(x.rank)))
+    if sorted(order) != list(range(x.rank)):
+        call.fail(f"attribute 'perm' is {list(order)}; it must name each of the {x.rank} axes once")
+    return call.builder.transpose(x, order)
+
+
+def _expand(call: Call) -> Value:
+    x = call.input(0)
+    return call.builder.broadcast(x, broadcast_shapes(x.shape, call.extents(1)))
+
+
+def _tile(call: Call) -> Value:
+    x, repeats = call.input(0), call.extents(1)
+    if len(repeats) != x.rank:
+        call.fail(f"{len(repeats)} repeats are given for {x}")
+    sizes: list[Extent] = []
+    strides: list[Extent] = []
+    for repeat, size, stride in zip(repeats, x.shape, contiguous_strides(x.shape), strict=True):
+        if repeat.constant != 1:
+            sizes.append(repeat)
+            strides.append(ZERO)
+        sizes.append(size)
+        strides.append(stride)
+    shape = tuple(repeat * size for repeat, size in zip(repeats, x.shape, strict=True))
+    move = Move(x, tuple(sizes), tuple(strides), ZERO, contiguous_strides(tuple(sizes)), ZERO)
+    return x if shape == x.shape else call.builder.raster(x.type, shape, [move])
+
+
+def _concat(call: Call) -> Value:
+    values = [call.input(index) for index in range(call.count)]
+    if not values:
+        call.fail("it has no input")
+    first = values[0]
+    axis = call.axis(call.integer("axis"), first.rank)
+    total = ZERO
+    for value in values:
+        rest = (*value.shape[:axis], *value.shape[axis + 1 :])
+        if value.type is not first.type or rest != (*first.shape[:axis], *first.shape[axis + 1 :]):
+            call.fail(f"{first} and {value} can't be joined along axis {axis}")
+        total = total + value.shape[axis]
+    shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
+    strides = contiguous_strides(shape)
+    moves, start = [], ZERO
+    for value in values:
+        own = contiguous_strides(value.shape)
+        moves.append(Move(value, value.shape, own, ZERO, strides, start * strides[axis]))
+        start = start + value.shape[axis]
+    return first if len(values) == 1 else call.builder.raster(first.type, shape, moves)
+
+
+def _split(call: Call) -> tuple[Value, ...]:
+    x, b = call.input(0), call.builder
+    axis = call.axis(call.integer("axis", 0), x.rank)
+    number = len(call.node.outputs)
+    given = call.integers("split")
+    sizes: Shape = tuple(map(Extent.of, given)) if given is not None else ()
+    if given is None and call.optional(1) is not None:
+        sizes = call.extents(1)
+    if not sizes:
+        sizes = _even(call, x.shape[axis], number)
+    if len(sizes) != number or sum(sizes, ZERO) != x.shape[axis]:
+        call.fail(f"sizes {shape_text(sizes)} don't divide axis {axis} of {x} among {number} outputs")
+    strides = contiguous_strides(x.shape)
+    parts, start = [], ZERO
+    for size in sizes:
+        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+        parts.append(x if shape == x.shape else b.move(x, shape, strides, start * strides[axis]))
+        start = start + size
+    return tuple(parts)
+
+
+def _even(call: Call, size: Extent, number: int) -> Shape:
+    if (declared := call.integer("num_outputs", number)) != number:
+        call.fail(f"attribute 'num_outputs' is {declared}, but the node has {number} outputs")
+    if (exact := size.exact_quotient(number)) is not None:
+        return (exact,) * number
+    if size.constant is None or call.opset < 18:
+        call.fail(f"an axis of size {size} can't be divided evenly among {number} outputs")
+    chunk = -(-size.constant // number)
+    return (*[Extent.of(chunk)] * (number - 1), size - chunk * (number - 1))
+
+
+def _blocks(call: Call) -> tuple[Value, Extent]:
+    x = call.input(0)
+    size = call.integer("blocksize")
+    if x.rank != 4 or not 1 <= size <= 1 << 16:
+        call.fail(f"its input is {x}, attribute 'blocksize' {size}; it needs 4 axes and a size from 1")
+    return x, Extent.of(size)
+
+
+def _depth_to_space(call: Call) -> Value:
+    x, block = _blocks(call)
+    batch, channels, height, width = x.shape
+    mode = call.text("mode", "DCR", ("DCR", "CRD"))
+    depth = channels.exact_quotient(block * block)
+    if depth is None:
+        call.fail(f"{channels} channels can't be divided by {block * block}")
+    if mode == "DCR":
+        split: Shape = (batch, block, block, depth, height, width)
+        order = (0, 3, 4, 1, 5, 2)
+    else:
+        split, order = (batch, depth, block, block, height, width), (0, 1, 4, 2, 5, 3)
+    turned = call.builder.transpose(call.builder.reshape(x, split), order)
+    return call.builder.reshape(turned, (batch, depth, height * block, width * block))
+
+
+def _space_to_depth(call: Call) -> Value:
+    x, block = _blocks(call)
+    batch, channels, height, width = x.shape
+    rows, columns = height.exact_quotient(block), width.exact_quotient(block)
+    if rows is None or columns is None:
+        call.fail(f"{height} by {width} can't be divided into blocks of {block}")
+    split = call.builder.reshape(x, (batch, channels, rows, block, columns, block))
+    turned = call.builder.transpose(split, (0, 3, 5, 1, 2, 4))
+    return call.builder.reshape(turned, (batch, channels * block * block, rows, columns))
+
+
+def _identity(call: Call) -> Value:
+    return call.input(0)
+
+
+def _dropout(call: Call) -> tuple[Value, ...]:
+    x = call.input(0)
+    training = call.optional(2)
+    if training is not None and (training.known is None or training.known.any()):
+        call.fail("it is in training mode; export the model for inference")
+    if not call.wants(1):
+        return (x,)
+    return x, call.builder.broadcast(call.builder.constant(np.array(True)), x.shape)
+
+
+OPERATORS = (
+    Operator("Concat", "transform", _concat),
+    Operator("DepthToSpace", "transform", _depth_to_space),
+    Operator("Dropout", "static", _dropout),
+    Operator("Expand", "transform", _expand, 8),
+    Operator("Flatten", "transform", _flatten),
+    Operator("Identity", "static", _identity),
+    Operator("Reshape", "transform", _reshape),
+    Operator("SpaceToDepth", "transform", _space_to_depth),
+    Operator("Split", "transform", _split),
+    Operator("Squeeze", "transform", _squeeze),
+    Operator("Tile", "transform", _tile),
+    Operator("Transpose", "transform", _transpose),
+    Operator("Unsqueeze", "transform", _unsqueeze),
+)

@@ -1,0 +1,166 @@
+"""What a rule is, and what it sees of the node that it takes apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+import numpy as np
+
+from libs.common.errors import Invalid
+from libs.common.suggest import did_you_mean
+from libs.runtime.plan import DataType
+from services.engine.domain.builder import Builder
+from services.engine.domain.extents import Extent
+from services.engine.domain.graph import Attribute, Node
+from services.engine.domain.reference import Array
+from services.engine.domain.values import Value, static
+
+Kind = Literal["atomic", "transform", "composite", "static"]
+"""One atomic operator up to broadcasting; movement alone; several; known when the plan is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One node, its inputs as values. Accessors raise Invalid for what isn't there or of another kind."""
+
+    builder: Builder
+    node: Node
+    opset: int
+    inputs: tuple[Value | None, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of inputs, those left out at the end not counted."""
+        return max((index + 1 for index, value in enumerate(self.inputs) if value is not None), default=0)
+
+    def input(self, index: int) -> Value:
+        """Return an input that must be there."""
+        value = self.optional(index)
+        if value is None:
+            self.fail(f"input {index} is missing")
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        """Return an input, or None where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def wants(self, output: int) -> bool:
+        """Tell whether the model uses this output."""
+        return output < len(self.node.outputs) and self.node.outputs[output] != ""
+
+    def fail(self, reason: str) -> NoReturn:
+        """Refuse the node; the walk over the graph adds its name."""
+        raise Invalid(reason)
+
+    def _attribute(self, name: str) -> Attribute | None:
+        return self.node.attributes.get(name)
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """Return an integer attribute."""
+        value = self._attribute(name)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, int):
+            self.fail(f"attribute {name!r} is {'missing' if value is None else 'not an integer'}")
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return an attribute that is 0 or 1."""
+        return self.integer(name, int(default)) != 0
+
+    def number(self, name: str, default: float) -> float:
+        """Return a floating-point attribute."""
+        value = self._attribute(name)
+        if value is None:
+            return default
+        if not isinstance(value, float | int):
+            self.fail(f"attribute {name!r} is not a number")
+        return float(value)
+
+    def text(self, name: str, default: str, among: Sequence[str] = ()) -> str:
+        """Return a text attribute, which must be one of `among` where that is given."""
+        value = self._attribute(name)
+        value = default if value is None else value
+        if not isinstance(value, str):
+            self.fail(f"attribute {name!r} is not a text")
+        if among and value not in among:
+            hint = did_you_mean(value, among)
+            self.fail(f"attribute {name!r} is {value[:80]!r}; use one of {', '.join(among)}{hint}")
+        return value
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """Return an attribute that lists integers; None where it is left out."""
+        value = self._attribute(name)
+        if value is None:
+            return None
+        if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
+            self.fail(f"attribute {name!r} is not a list of integers")
+        return tuple(int(item) for item in value)
+
+    def tensor(self, name: str) -> Array | None:
+        """Return a tensor attribute; None where it is left out."""
+        value = self._attribute(name)
+        if value is not None and not isinstance(value, np.ndarray):
+            self.fail(f"attribute {name!r} is not a tensor")
+        return value
+
+    def extents(self, index: int) -> tuple[Extent, ...]:
+        """Return the elements of an input of integers that must not depend on the model's data."""
+        value = self.input(index)
+        found = self.builder.elements(value)
+        if found is None:
+            self.fail(
+                f"input {index} ({self.node.inputs[index]!r}) must be known when the plan is made, from "
+                "constants and shapes; here it depends on data, or has more than 256 elements"
+            )
+        return tuple(found.reshape(-1))
+
+    def static_integers(self, index: int) -> tuple[int, ...]:
+        """Return the elements of an input of integers that must be constants."""
+        sizes = static(self.extents(index))
+        if sizes is None:
+            self.fail(f"input {index} ({self.node.inputs[index]!r}) must not depend on dimensions")
+        return sizes
+
+    def axis(self, value: int, rank: int) -> int:
+        """Return an axis counted from 0."""
+        if not -rank <= value < rank:
+            self.fail(f"axis {value} is outside of {-rank} to {rank - 1}, the axes of its input")
+        return value % rank
+
+    def axes(self, values: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Return axes counted from 0, none named twice."""
+        result = tuple(self.axis(value, rank) for value in values)
+        if len(set(result)) != len(result):
+            self.fail(f"axes {list(values)} name one twice")
+        return result
+
+    def axes_of(self, index: int, name: str = "axes") -> tuple[int, ...] | None:
+        """Return axes, which older opsets have as an attribute and newer ones as an input; None: left out."""
+        if (given := self.integers(name)) is not None:
+            return given
+        return None if self.optional(index) is None else self.static_integers(index)
+
+    def floats(self, value: Value) -> Value:
+        """Return `value`, whose elements must be floating-point numbers."""
+        if value.type not in (DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64):
+            self.fail(f"{value} has no floating-point elements")
+        return value
+
+
+Rule = Callable[[Call], Value | tuple[Value, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An ONNX operator that can be taken apart."""
+
+    name: str
+    kind: Kind
+    rule: Rule
+    since: int = 7
+    """Oldest opset that has it and is read."""
+    family: str = ""
+    """File that holds the rule."""

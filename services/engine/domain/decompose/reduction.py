@@ -1,0 +1,130 @@
+"""Reductions, positions of extremes, running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from libs.runtime.plan import DataType
+from services.engine.domain.builder import Builder
+from services.engine.domain.decompose.operator import Call, Operator
+from services.engine.domain.extents import Extent, contiguous_strides, product
+from services.engine.domain.values import Move, Value
+
+
+def _axes(call: Call, x: Value) -> tuple[int, ...]:
+    given = call.axes_of(1)
+    if not given:
+        return () if call.flag("noop_with_empty_axes") else tuple(range(x.rank))
+    return tuple(sorted(call.axes(given, x.rank)))
+
+
+Reduction = Callable[[Builder, Value, tuple[int, ...], bool], Value]
+
+
+def _plain(atomic: str, b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    if x.type is DataType.BOOL:  # as of opset 20: any, or all
+        return b.cast(b.reduce(atomic, b.cast(x, DataType.UINT8), axes, keep=keep), DataType.BOOL)
+    return b.reduce(atomic, x, axes, keep=keep)
+
+
+def mean(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    """Return the mean along axes."""
+    total = b.reduce("reduce_sum", x, axes, keep=keep)
+    return b.binary("div", total, b.extent(product(x.shape[axis] for axis in axes), x.type))
+
+
+def _l1(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    return b.reduce("reduce_sum", b.unary("abs", x), axes, keep=keep)
+
+
+def _squares(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    return b.reduce("reduce_sum", b.binary("mul", x, x), axes, keep=keep)
+
+
+def _l2(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    total = _squares(b, x, axes, keep)
+    if total.type in (DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64):
+        return b.unary("sqrt", total)
+    return b.cast(b.unary("sqrt", b.cast(total, DataType.FLOAT64)), total.type)
+
+
+def _log_sum(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    return b.unary("log", b.reduce("reduce_sum", x, axes, keep=keep))
+
+
+def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    """Return m + log Σ exp(x − m); m is the maximum, or 0 where that is infinite (∞ − ∞ is no number)."""
+    largest = b.reduce("reduce_max", x, axes, keep=True)
+    shift = b.where(b.unary("is_inf", largest), b.scalar(0, x.type), largest)
+    powers = b.unary("exp", b.binary("sub", x, shift))
+    total = b.unary("log", b.reduce("reduce_sum", powers, axes, keep=True))
+    result = b.binary("add", total, shift)
+    if keep:
+        return result
+    return b.reshape(result, tuple(size for axis, size in enumerate(x.shape) if axis not in axes))
+
+
+def _reduce(reduction: Reduction, call: Call) -> Value:
+    x = call.input(0)
+    axes = _axes(call, x)
+    keep = call.flag("keepdims", True)
+    if not axes:
+        # Nothing is reduced, but what is done with the elements is.
+        lifted = call.builder.reshape(x, (*x.shape, Extent.of(1)))
+        return reduction(call.builder, lifted, (x.rank,), False)
+    return reduction(call.builder, x, axes, keep)
+
+
+def _arg(atomic: str, call: Call) -> Value:
+    x, b = call.input(0), call.builder
+    axis = call.axis(call.integer("axis", 0), x.rank)
+    if call.flag("select_last_index"):
+        last = b.extent(x.shape[axis] - 1, DataType.INT64)
+        found = b.binary("sub", last, b.arg(atomic, _flipped(b, x, axis), axis))
+    else:
+        found = b.arg(atomic, x, axis)
+    if not call.flag("keepdims", True):
+        return found
+    return b.reshape(found, (*x.shape[:axis], Extent.of(1), *x.shape[axis + 1 :]))
+
+
+def _flipped(b: Builder, x: Value, axis: int) -> Value:
+    strides = list(contiguous_strides(x.shape))
+    offset = (x.shape[axis] - 1) * strides[axis]
+    strides[axis] = -strides[axis]
+    return b.move(x, x.shape, tuple(strides), offset)
+
+
+def _cumulative_sum(call: Call) -> Value:
+    x, b = call.input(0), call.builder
+    given = call.static_integers(1)
+    if len(given) != 1:
+        call.fail(f"input 1, the axis, has {len(given)} elements, not one")
+    axis = call.axis(given[0], x.rank)
+    reverse = call.flag("reverse")
+    source = _flipped(b, x, axis) if reverse else x
+    if call.flag("exclusive"):
+        strides = contiguous_strides(x.shape)
+        sizes = (*x.shape[:axis], x.shape[axis] - 1, *x.shape[axis + 1 :])
+        move = Move(source, sizes, strides, Extent.of(0), strides, strides[axis])
+        source = b.raster(x.type, x.shape, [move], fill=0)
+    total = b.cumulative_sum(source, axis)
+    return _flipped(b, total, axis) if reverse else total
+
+
+OPERATORS = (
+    Operator("ArgMax", "composite", partial(_arg, "arg_max")),
+    Operator("ArgMin", "composite", partial(_arg, "arg_min")),
+    Operator("CumSum", "composite", _cumulative_sum, 11),
+    Operator("ReduceL1", "composite", partial(_reduce, _l1)),
+    Operator("ReduceL2", "composite", partial(_reduce, _l2)),
+    Operator("ReduceLogSum", "composite", partial(_reduce, _log_sum)),
+    Operator("ReduceLogSumExp", "composite", partial(_reduce, _log_sum_exp)),
+    Operator("ReduceMax", "atomic", partial(_reduce, partial(_plain, "reduce_max"))),
+    Operator("ReduceMean", "composite", partial(_reduce, mean)),
+    Operator("ReduceMin", "atomic", partial(_reduce, partial(_plain, "reduce_min"))),
+    Operator("ReduceProd", "atomic", partial(_reduce, partial(_plain, "reduce_prod"))),
+    Operator("ReduceSum", "atomic", partial(_reduce, partial(_plain, "reduce_sum"))),
+    Operator("ReduceSumSquare", "composite", partial(_reduce, _squares)),
+)

@@ -1,0 +1,51 @@
+"""The operators that can be taken apart, by their ONNX name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from services.engine.domain.decompose import (
+    activation,
+    convolution,
+    elementwise,
+    generation,
+    indexing,
+    linear,
+    movement,
+    normalisation,
+    pooling,
+    quantisation,
+    reduction,
+    slicing,
+)
+from services.engine.domain.decompose.operator import Operator
+
+_FAMILIES = (
+    activation,
+    convolution,
+    elementwise,
+    generation,
+    indexing,
+    linear,
+    movement,
+    normalisation,
+    pooling,
+    quantisation,
+    reduction,
+    slicing,
+)
+
+
+def _collected() -> Mapping[str, Operator]:
+    operators: dict[str, Operator] = {}
+    for family in _FAMILIES:
+        for operator in family.OPERATORS:
+            assert operator.name not in operators, operator.name
+            operators[operator.name] = replace(operator, family=family.__name__.rpartition(".")[2])
+    return MappingProxyType(dict(sorted(operators.items())))
+
+
+REGISTRY = _collected()
+"""By name, in order."""

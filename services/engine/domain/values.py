@@ -1,0 +1,110 @@
+"""What rules of decomposition are handed and hand back: typed values, and moves between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from libs.common.errors import Invalid
+from libs.runtime.plan import DataType
+from services.engine.domain.extents import Extent, contiguous_strides, product
+from services.engine.domain.reference import Array
+from services.engine.domain.symbolic import Elements
+
+Shape = tuple[Extent, ...]
+
+FLOATS = frozenset({DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64})
+INTEGERS = frozenset(DataType) - FLOATS - {DataType.BOOL}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor of the model; equal only to itself.
+
+    Attributes:
+        type: of its elements.
+        shape: outermost first.
+        known: its elements, where they are the same in every call.
+        elements: its elements, where each is an integer that only depends on dimensions: a "shape value".
+    """
+
+    type: DataType
+    shape: Shape
+    known: Array | None = None
+    elements: Elements | None = None
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.type.name.lower()}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One region: output[destination + Σ ik·destination_strides[k]] = source[offset + Σ ik·strides[k]]."""
+
+    source: Value
+    sizes: Shape
+    strides: Shape
+    offset: Extent
+    destination_strides: Shape
+    destination: Extent
+
+
+def extents(values: Iterable[Extent | int]) -> Shape:
+    """Return a shape or strides."""
+    return tuple(Extent.of(value) for value in values)
+
+
+def static(shape: Shape) -> tuple[int, ...] | None:
+    """Return the sizes, if none depends on a dimension."""
+    sizes = [size.constant for size in shape]
+    return None if None in sizes else tuple(size for size in sizes if size is not None)
+
+
+def count(shape: Shape) -> Extent:
+    """Return the number of elements."""
+    return product(shape)
+
+
+def shape_text(shape: Shape) -> str:
+    """Return a shape for people."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """Return the shape that all broadcast to; raises Invalid when there is none, or it can't be told."""
+    rank = max(len(shape) for shape in shapes)
+    padded = [(Extent.of(1),) * (rank - len(shape)) + shape for shape in shapes]
+    result = []
+    for sizes in zip(*padded, strict=True):
+        others = sorted({size for size in sizes if size.constant != 1}, key=str)
+        if len(others) > 1:
+            remedy = (
+                ""
+                if all(size.constant is not None for size in others)
+                else ("; if they are always equal, give them one name in the model or fix both by bounds")
+            )
+            texts = " and ".join(shape_text(shape) for shape in shapes)
+            raise Invalid(f"shapes {texts} don't broadcast: {others[0]} is not {others[1]}{remedy}")
+        result.append(others[0] if others else Extent.of(1))
+    return tuple(result)
+
+
+def broadcast_strides(shape: Shape, wanted: Shape) -> Shape:
+    """Return strides that read an array of `shape` as one of `wanted`: 0 where it repeats."""
+    strides = contiguous_strides(shape)
+    missing = len(wanted) - len(shape)
+    return (Extent.of(0),) * missing + tuple(
+        Extent.of(0) if size.constant == 1 and target.constant != 1 else stride
+        for size, target, stride in zip(shape, wanted[missing:], strides, strict=True)
+    )
+
+
+def permuted_strides(shape: Shape, order: tuple[int, ...]) -> Shape:
+    """Return strides that read an array of `shape` with its axes in another order."""
+    strides = contiguous_strides(shape)
+    return tuple(strides[axis] for axis in order)
