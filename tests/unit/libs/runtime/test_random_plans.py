@@ -23,7 +23,12 @@ SCALAR: dict[str, Callable[..., float]] = {
     "neg": lambda a: -a,
     "abs": abs,
 }
-REDUCE: dict[str, Callable[[list[float]], float]] = {"reduce_sum": sum, "reduce_max": max, "reduce_min": min, "reduce_prod": math.prod}
+REDUCE: dict[str, Callable[[list[float]], float]] = {
+    "reduce_sum": sum,
+    "reduce_max": max,
+    "reduce_min": min,
+    "reduce_prod": math.prod,
+}
 
 
 class _Naive:
