@@ -184,7 +184,15 @@ class Output:
     def _print(table: Table) -> None:
         # Not a terminal: print whole cells, so that grep and scripts see what a wide terminal would show.
         out: TextIO = sys.stdout
-        console = Console(file=out, width=None if out.isatty() else 220, highlight=False, soft_wrap=False)
+        # Cells are what services and people say: neither markup nor emoji codes are theirs to write.
+        console = Console(
+            file=out,
+            width=None if out.isatty() else 220,
+            highlight=False,
+            soft_wrap=False,
+            markup=False,
+            emoji=False,
+        )
         with console.capture() as capture:
             console.print(table)
         _write(capture.get())

@@ -79,3 +79,10 @@ def test_times_in_json_stay_text(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=True).messages([result], (), [])
     (shown,) = json.loads(capsys.readouterr().out)
     assert (shown["sequence"], shown["event_time"]) == (2, "2023-11-14T22:13:20Z")
+
+
+@pytest.mark.parametrize("cell", ["float32[batch, 2]", "[bold]x[/bold]", ":warning: [/]", "[link=x]y"])
+def test_what_looks_like_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], cell: str) -> None:
+    Output().table(("WHAT",), [(cell,)])
+    Output().message(device_pb2.Device(), [("what", cell)])
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == ["WHAT", cell, f"what  {cell}"]

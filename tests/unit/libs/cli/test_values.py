@@ -3,7 +3,7 @@ import json
 import click
 import pytest
 
-from libs.cli.values import DURATION, PERCENTAGES, parse_attributes, policy_json, version_name
+from libs.cli.values import DURATION, PERCENTAGES, parse_attributes, parse_size, policy_json, version_name
 from libs.common.errors import Invalid
 from libs.common.names import TenantName
 
@@ -46,3 +46,26 @@ def test_version_names() -> None:
     for wrong in ("task", "task@", "@1.0", "ta/sk@1"):
         with pytest.raises(Invalid):
             version_name(TenantName("t"), wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("0", 0),
+        ("1024", 1024),
+        ("512MiB", 512 * 1024**2),
+        ("512 MiB", 512 * 1024**2),
+        ("2Gi", 2 * 1024**3),
+        ("1.5GB", 1_500_000_000),
+        ("3T", 3 * 10**12),
+        ("7B", 7),
+    ],
+)
+def test_sizes_are_read(text: str, count: int) -> None:
+    assert parse_size(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "1 XiB", "1e3", "1.GiB", "0x10", "1" * 13, "½GiB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(Invalid, match="is no size"):
+        parse_size(text)
