@@ -5,13 +5,23 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from libs.common.config import ConfigError, HelpRequested, ServiceConfig, load, redacted
+from libs.common.config import ConfigError, HelpRequested, load, redacted
 from libs.common.errors import Error
 from libs.common.logs import setup_logging
 
-C = TypeVar("C", bound=ServiceConfig)
+
+class Configuration(Protocol):
+    """The settings of a process, as a dataclass; `libs.common.config.ServiceConfig` for whatever serves."""
+
+    @property
+    def log_level(self) -> str:
+        """The least level to log."""
+        ...
+
+
+C = TypeVar("C", bound=Configuration)
 
 EXIT_FAILED = 1
 """It couldn't start: a port or a file is taken, missing or can't be used. The log's last line says which."""
