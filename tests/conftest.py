@@ -1,4 +1,4 @@
-"""What all tests share: a PostgreSQL, started at first use where its server is installed."""
+"""What all tests share: a PostgreSQL and an etcd, started at first use where they are installed."""
 
 import importlib.util
 import os
@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from libs.common.errors import Precondition
+from libs.common.etcd import find_etcd
+from libs.common.etcd.testing import EtcdServer, running_etcd
 from libs.common.sql.testing import URL_VARIABLE, find_postgres, own_schema, running_postgres
 
 
@@ -30,3 +33,14 @@ def postgresql_url(postgresql: str) -> Iterator[str]:
     """The URL of an empty schema of the test's own."""
     with own_schema(postgresql) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def etcd_server() -> Iterator[EtcdServer]:
+    """An etcd for all tests that neither stop it nor mind other keys in it; each uses a prefix of its own."""
+    try:
+        find_etcd()
+    except Precondition as missing:
+        pytest.skip(missing.message)
+    with running_etcd() as server:
+        yield server

@@ -24,15 +24,17 @@ T = TypeVar("T")
 
 NEED_LEADER = (("hasleader", "true"),)
 """Makes a member that is cut off from the others refuse at once, and end its streams, instead of waiting."""
-MAX_RECEIVE_BYTES = 64 * 1024 * 1024
+MAX_RECEIVE_BYTES = 32 * 1024 * 1024
 """Largest answer to take: fragments of a watch have up to 3 MiB, and pages of a range are made to fit."""
 _BACKOFF_BASE_S = 0.05
 _BACKOFF_CAP_S = 1.0
 _OPTIONS = (
     # etcd cuts off clients that ping without a call in flight, or more often than each 5 seconds.
     ("grpc.keepalive_permit_without_calls", 0),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_time_ms", 6_000),
+    # It is this one that ends the connection; the keepalive's own timeout counts only above it.
+    ("grpc.http2.ping_timeout_ms", 3_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
