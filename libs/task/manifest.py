@@ -14,6 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from isthmus.deployer.v1 import manifest_pb2
 from libs.common.errors import Invalid, Precondition
 from libs.common.names import check_id, check_version
+from libs.common.suggest import did_you_mean
 from libs.task import script as scripts
 from libs.task.jsontext import fault, show
 from libs.task.paths import check_path, check_tree
@@ -25,11 +26,17 @@ from libs.task.uploads import (
     MAX_FIELD_BYTES,
     UploadField,
     UploadStream,
+    check_field_name,
 )
+from libs.task.versions import check_python_version, parse_agent_version
 
 MAX_BYTES = 1024 * 1024
 MAX_RESOURCES = 256
 MAX_RESOURCE_BYTES = 1024**3
+MAX_PLANS = 16
+MAX_PLAN_BYTES = 256 * 1024**2
+MODEL_AGENT_VERSION = "0.2.0"
+"""The first agent that runs models."""
 MAX_STREAMS = 16
 MAX_STREAM_FIELDS = 64
 MAX_PYTHON_VERSIONS = 16
@@ -43,11 +50,12 @@ DEFAULT_CONFIRM_IDLE_S, MAX_CONFIRM_IDLE_S = 3600.0, 30 * 86400.0
 DEFAULT_MAX_FAILURES, MAX_MAX_FAILURES = 3, 1000
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
-_AGENT_VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
-_PYTHON_VERSION = re.compile(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})")
-_KINDS = {manifest_pb2.Phase.KIND_PRE: "pre", manifest_pb2.Phase.KIND_POST: "post"}
+_KINDS = {
+    manifest_pb2.Phase.KIND_PRE: "pre",
+    manifest_pb2.Phase.KIND_MODEL: "model",
+    manifest_pb2.Phase.KIND_POST: "post",
+}
 _SHARING = {
     manifest_pb2.Resource.SHARING_SHARED: "shared",
     manifest_pb2.Resource.SHARING_EXCLUSIVE: "exclusive",
@@ -64,7 +72,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class CheckedPhase:
-    """One step of a run."""
+    """A step of a run that is a script."""
 
     kind: str
     """`pre` or `post`."""
@@ -114,6 +122,10 @@ class CheckedManifest:
     task: str
     version: str
     phases: tuple[CheckedPhase, ...]
+    """The scripts, in the order they run."""
+    model: CheckedResource | None
+    """The plan that runs between them, or alone; None without a model phase."""
+    plans: tuple[CheckedResource, ...]
     resources: tuple[CheckedResource, ...]
     trigger: Trigger
     pipeline: Pipeline
@@ -135,8 +147,13 @@ class CheckedManifest:
     @property
     def blobs(self) -> tuple[Blob, ...]:
         """Every file the version needs, each once, scripts first."""
-        needed = [*(phase.script for phase in self.phases), *(resource.blob for resource in self.resources)]
-        return tuple(dict.fromkeys(needed))
+        return tuple(dict.fromkeys(self.files.values()))
+
+    @property
+    def files(self) -> Mapping[str, Blob]:
+        """Every file by its path: scripts, resources, plans."""
+        files = {phase.path: phase.script for phase in self.phases}
+        return files | {resource.path: resource.blob for resource in (*self.resources, *self.plans)}
 
     def check_runs_on(self, agent_version: str, python_version: str) -> None:
         """Raise Precondition, reason AGENT_TOO_OLD or PYTHON_UNSUPPORTED, unless it runs there.
@@ -165,9 +182,10 @@ def check_manifest(manifest: manifest_pb2.TaskManifest) -> CheckedManifest:
         raise Invalid(f"manifest has {manifest.ByteSize()} bytes, more than {MAX_BYTES}", reason="TOO_LARGE")
     task = check_id(manifest.task, "task")
     version = check_version(manifest.version, "version")
-    phases = _phases(manifest.phases)
-    resources = _resources(manifest.resources)
-    _check_files(phases, resources)
+    plans = _resources(manifest.plans, "plans", MAX_PLANS, MAX_PLAN_BYTES)
+    phases, model = _phases(manifest.phases, plans)
+    resources = _resources(manifest.resources, "resources", MAX_RESOURCES, MAX_RESOURCE_BYTES)
+    _check_files(phases, resources, plans)
     if not manifest.trigger_json:
         raise fault("trigger_json", "is missing: nothing would ever run the task")
     trigger = parse_trigger(manifest.trigger_json)
@@ -178,10 +196,15 @@ def check_manifest(manifest: manifest_pb2.TaskManifest) -> CheckedManifest:
     oldest = (0, 0, 0)
     if manifest.min_agent_version:
         oldest = parse_agent_version(manifest.min_agent_version, "min_agent_version")
+    if model is not None and oldest < parse_agent_version(MODEL_AGENT_VERSION, ""):
+        text = f"must be {MODEL_AGENT_VERSION} or newer: older agents run no model phase"
+        raise fault("min_agent_version", text)
     return CheckedManifest(
         task=task,
         version=version,
         phases=phases,
+        model=model,
+        plans=plans,
         resources=resources,
         trigger=trigger,
         pipeline=pipeline,
@@ -194,24 +217,22 @@ def check_manifest(manifest: manifest_pb2.TaskManifest) -> CheckedManifest:
     )
 
 
-def parse_agent_version(text: str, where: str) -> tuple[int, int, int]:
-    """Return the three numbers of `MAJOR.MINOR.PATCH`; raise Invalid naming `where`."""
-    match = _AGENT_VERSION.fullmatch(text)
-    if match is None:
-        raise fault(where, f'must be "MAJOR.MINOR.PATCH", such as "0.1.0", not {show(text)}')
-    return int(match[1]), int(match[2]), int(match[3])
-
-
-def _phases(phases: Iterable[manifest_pb2.Phase]) -> tuple[CheckedPhase, ...]:
+def _phases(
+    phases: Iterable[manifest_pb2.Phase], plans: tuple[CheckedResource, ...]
+) -> tuple[tuple[CheckedPhase, ...], CheckedResource | None]:
     checked: list[CheckedPhase] = []
+    model: CheckedResource | None = None
     last = 0
     for index, phase in enumerate(phases):
         where = f"phases[{index}]"
         if phase.kind not in _KINDS:
             raise fault(f"{where}.kind", f"must be {' or '.join(_KINDS.values())}, not {phase.kind}")
         if phase.kind <= last:
-            raise fault(f"{where}.kind", "phases run in the order pre, post, each at most once")
+            raise fault(f"{where}.kind", "phases run in the order pre, model, post, each at most once")
         last = phase.kind
+        if phase.kind == manifest_pb2.Phase.KIND_MODEL:
+            model = _model(phase, plans, where)
+            continue
         blob = _blob(phase.script, f"{where}.script", scripts.MAX_BYTES)
         checked.append(
             CheckedPhase(
@@ -222,9 +243,20 @@ def _phases(phases: Iterable[manifest_pb2.Phase]) -> tuple[CheckedPhase, ...]:
                 argument_count=1 if index == 0 else 2,
             )
         )
-    if not checked:
+    if not checked and model is None:
         raise fault("phases", "a task needs at least one phase")
-    return tuple(checked)
+    return tuple(checked), model
+
+
+def _model(phase: manifest_pb2.Phase, plans: tuple[CheckedResource, ...], where: str) -> CheckedResource:
+    if phase.HasField("script") or phase.entry_point:
+        raise fault(where, "is a model: it has a plan, and neither script nor entry point")
+    for plan in plans:
+        if plan.path == phase.path:
+            return plan
+    names = [plan.path for plan in plans]
+    known = f"there are: {', '.join(names)[:200] or 'none'}{did_you_mean(phase.path, names)}"
+    raise fault(f"{where}.path", f"must be the path of one of plans, not {show(phase.path)}; {known}")
 
 
 def check_entry_point(value: object, where: str) -> str:
@@ -234,28 +266,39 @@ def check_entry_point(value: object, where: str) -> str:
     return value
 
 
-def _resources(resources: Iterable[manifest_pb2.Resource]) -> tuple[CheckedResource, ...]:
+def _resources(
+    resources: Iterable[manifest_pb2.Resource], field: str, most: int, most_bytes: int
+) -> tuple[CheckedResource, ...]:
     checked: list[CheckedResource] = []
     for index, resource in enumerate(resources):
-        where = f"resources[{index}]"
-        if index >= MAX_RESOURCES:
-            raise fault("resources", f"a task has at most {MAX_RESOURCES} resources")
+        where = f"{field}[{index}]"
+        if index >= most:
+            raise fault(field, f"a task has at most {most} {field}")
         if resource.sharing not in _SHARING:
             allowed = " or ".join(_SHARING.values())
             raise fault(f"{where}.sharing", f"must be {allowed}, not {resource.sharing}")
         path = check_path(resource.path, f"{where}.path")
-        blob = _blob(resource.blob, f"{where}.blob", MAX_RESOURCE_BYTES)
+        blob = _blob(resource.blob, f"{where}.blob", most_bytes)
         checked.append(CheckedResource(blob, path, _SHARING[resource.sharing]))
-    _unique("resources", "path", [resource.path for resource in checked])
+    _unique(field, "path", [resource.path for resource in checked])
     return tuple(checked)
 
 
-def _check_files(phases: tuple[CheckedPhase, ...], resources: tuple[CheckedResource, ...]) -> None:
+def _check_files(
+    phases: tuple[CheckedPhase, ...],
+    resources: tuple[CheckedResource, ...],
+    plans: tuple[CheckedResource, ...],
+) -> None:
     """Both phases may share a script; else one path is one file, and one digest has one size."""
+    others = {phase.path for phase in phases} | {resource.path for resource in resources}
+    for index, plan in enumerate(plans):
+        if plan.path in others:
+            raise fault(f"plans[{index}].path", f"{show(plan.path)} names another file already")
     blobs: dict[str, Blob] = {}
     sizes: dict[str, int] = {}
     files = [(phase.path, phase.script, f"phases[{i}]") for i, phase in enumerate(phases)]
     files += [(resource.path, resource.blob, f"resources[{i}]") for i, resource in enumerate(resources)]
+    files += [(plan.path, plan.blob, f"plans[{i}]") for i, plan in enumerate(plans)]
     for path, blob, where in files:
         if blobs.setdefault(path, blob) != blob:
             raise fault(f"{where}.path", f"{show(path)} names another file already")
@@ -315,20 +358,6 @@ def _field(field: manifest_pb2.UploadField, where: str) -> UploadField:
     most = field.max_bytes or DEFAULT_FIELD_BYTES
     _in_range(f"{where}.max_bytes", most, 1, MAX_FIELD_BYTES)
     return UploadField(field.name, FIELD_TYPES[field.type - 1], most)
-
-
-def check_field_name(value: str, where: str) -> str:
-    """Return `value` if it can name an upload's field; raise Invalid naming `where`."""
-    if not _FIELD_NAME.fullmatch(value):
-        raise fault(where, f"must be 1 to 63 of a-z, 0-9 and '_', a letter first; not {show(value)}")
-    return value
-
-
-def check_python_version(value: object, where: str) -> str:
-    """Return `value` if it is `MAJOR.MINOR`; raise Invalid naming `where`."""
-    if not isinstance(value, str) or not _PYTHON_VERSION.fullmatch(value):
-        raise fault(where, f'must be "MAJOR.MINOR", such as "3.11", not {show(value)}')
-    return value
 
 
 def _python_versions(versions: Iterable[str]) -> tuple[str, ...]:

@@ -28,21 +28,25 @@ from libs.task.manifest import (
     MAX_WALL_TIME_S,
     MIB,
     MIN_MEMORY_BYTES,
+    MODEL_AGENT_VERSION,
     Blob,
     check_entry_point,
-    check_field_name,
-    check_python_version,
-    parse_agent_version,
 )
 from libs.task.paths import check_path
 from libs.task.pipeline import pipeline_from_value
 from libs.task.trigger import trigger_from_value
-from libs.task.uploads import DEFAULT_FIELD_BYTES, FIELD_TYPES, MAX_FIELD_BYTES
+from libs.task.uploads import DEFAULT_FIELD_BYTES, FIELD_TYPES, MAX_FIELD_BYTES, check_field_name
+from libs.task.versions import check_python_version, parse_agent_version
 
 FILE_NAME = "task.json"
 MAX_BYTES = 1024 * 1024
 
-_PHASE_KINDS = {"pre": manifest_pb2.Phase.KIND_PRE, "post": manifest_pb2.Phase.KIND_POST}
+_PHASE_KINDS = {
+    "pre": manifest_pb2.Phase.KIND_PRE,
+    "model": manifest_pb2.Phase.KIND_MODEL,
+    "post": manifest_pb2.Phase.KIND_POST,
+}
+_MODEL = manifest_pb2.Phase.KIND_MODEL
 _SHARING = {
     "shared": manifest_pb2.Resource.SHARING_SHARED,
     "exclusive": manifest_pb2.Resource.SHARING_EXCLUSIVE,
@@ -60,13 +64,19 @@ class TaskSource:
     @property
     def scripts(self) -> tuple[Path, ...]:
         """The script files, each once, in the order of the phases."""
-        return tuple(dict.fromkeys(self.base / phase.path for phase in self.draft.phases))
+        paths = (phase.path for phase in self.draft.phases if phase.kind != _MODEL)
+        return tuple(dict.fromkeys(self.base / path for path in paths))
+
+    @property
+    def plans(self) -> tuple[Path, ...]:
+        """The files of plans, each once."""
+        return tuple(dict.fromkeys(self.base / plan.path for plan in self.draft.plans))
 
     @property
     def files(self) -> tuple[Path, ...]:
         """Every file to upload, each once, scripts first."""
         resources = (self.base / resource.path for resource in self.draft.resources)
-        return tuple(dict.fromkeys([*self.scripts, *resources]))
+        return tuple(dict.fromkeys([*self.scripts, *resources, *self.plans]))
 
     def manifest(self, blobs: Mapping[Path, Blob]) -> manifest_pb2.TaskManifest:
         """Return the whole manifest, to be checked, given the blob of each of `files`.
@@ -76,8 +86,9 @@ class TaskSource:
         whole = manifest_pb2.TaskManifest()
         whole.CopyFrom(self.draft)
         for phase in whole.phases:
-            phase.script.CopyFrom(_blob(blobs, self.base / phase.path))
-        for resource in whole.resources:
+            if phase.kind != _MODEL:
+                phase.script.CopyFrom(_blob(blobs, self.base / phase.path))
+        for resource in (*whole.resources, *whole.plans):
             resource.blob.CopyFrom(_blob(blobs, self.base / resource.path))
         return whole
 
@@ -114,7 +125,6 @@ def manifest_from_dict(value: object, base: Path) -> TaskSource:
     draft = manifest_pb2.TaskManifest(
         task=_named(check_id, keys["task"], "$.task"),
         version=_named(check_version, keys["version"], "$.version"),
-        phases=_phases(keys["phases"]),
         resources=_resources(keys.get("resources", [])),
         trigger_json=jsontext.canonical(trigger.to_json()),
         isolation=manifest_pb2.ISOLATION_PROCESS,
@@ -128,29 +138,37 @@ def manifest_from_dict(value: object, base: Path) -> TaskSource:
         draft.limits.CopyFrom(_limits(keys["limits"]))
     if "health" in keys:
         draft.health.CopyFrom(_health(keys["health"]))
+    _add_phases(draft, keys["phases"])
+    if draft.plans:
+        draft.min_agent_version = MODEL_AGENT_VERSION
     if "min_agent_version" in keys:
         text = check_text(keys["min_agent_version"], "$.min_agent_version")
-        parse_agent_version(text, "$.min_agent_version")
+        named = parse_agent_version(text, "$.min_agent_version")
+        if draft.plans and named < parse_agent_version(MODEL_AGENT_VERSION, ""):
+            fix = f'a model phase needs "{MODEL_AGENT_VERSION}" or newer, not {show(text)}'
+            raise fault("$.min_agent_version", fix)
         draft.min_agent_version = text
     return TaskSource(base, draft)
 
 
-def _phases(value: object) -> list[manifest_pb2.Phase]:
-    phases: list[manifest_pb2.Phase] = []
+def _add_phases(draft: manifest_pb2.TaskManifest, value: object) -> None:
+    last = 0
     for index, item in enumerate(check_list(value, "$.phases", least=1, most=len(_PHASE_KINDS))):
         at = child("$.phases", index)
-        keys = check_object(item, at, required=("kind", "script"), optional=("entry_point",))
+        is_model = isinstance(item, dict) and item.get("kind") == "model"
+        known = ("plan", "sharing") if is_model else ("script", "entry_point")
+        keys = check_object(item, at, required=("kind", known[0]), optional=known[1:])
         kind = _one_of(keys["kind"], child(at, "kind"), tuple(_PHASE_KINDS))
-        if phases and _PHASE_KINDS[kind] <= phases[-1].kind:
-            raise fault(child(at, "kind"), "phases run in the order pre, post, each at most once")
-        phases.append(
-            manifest_pb2.Phase(
-                kind=_PHASE_KINDS[kind],
-                path=check_path(keys["script"], child(at, "script")),
-                entry_point=check_entry_point(keys.get("entry_point", kind), child(at, "entry_point")),
-            )
-        )
-    return phases
+        if _PHASE_KINDS[kind] <= last:
+            raise fault(child(at, "kind"), "phases run in the order pre, model, post, each at most once")
+        last = _PHASE_KINDS[kind]
+        phase = draft.phases.add(kind=_PHASE_KINDS[kind])
+        if is_model:
+            phase.path = check_path(keys["plan"], child(at, "plan"))
+            draft.plans.add(path=phase.path, sharing=_sharing(keys, at))
+        else:
+            phase.path = check_path(keys["script"], child(at, "script"))
+            phase.entry_point = check_entry_point(keys.get("entry_point", kind), child(at, "entry_point"))
 
 
 def _resources(value: object) -> list[manifest_pb2.Resource]:
@@ -158,10 +176,13 @@ def _resources(value: object) -> list[manifest_pb2.Resource]:
     for index, item in enumerate(check_list(value, "$.resources", most=MAX_RESOURCES)):
         at = child("$.resources", index)
         keys = check_object(item, at, required=("path",), optional=("sharing",))
-        sharing = _one_of(keys.get("sharing", "shared"), child(at, "sharing"), tuple(_SHARING))
         path = check_path(keys["path"], child(at, "path"))
-        resources.append(manifest_pb2.Resource(path=path, sharing=_SHARING[sharing]))
+        resources.append(manifest_pb2.Resource(path=path, sharing=_sharing(keys, at)))
     return resources
+
+
+def _sharing(keys: Mapping[str, object], at: str) -> manifest_pb2.Resource.Sharing.ValueType:
+    return _SHARING[_one_of(keys.get("sharing", "shared"), child(at, "sharing"), tuple(_SHARING))]
 
 
 def _limits(value: object) -> manifest_pb2.Limits:

@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from isthmus.deployer.v1 import manifest_pb2
 from libs.common.errors import Invalid
 from libs.task.event import Event
+from libs.task.manifest import MODEL_AGENT_VERSION
 
 T = TypeVar("T")
 
@@ -85,6 +86,15 @@ def make_manifest(
         duration.FromNanoseconds(round(wall_time_s * 1e9))
         manifest.limits.wall_time.CopyFrom(duration)
     return manifest
+
+
+def add_model(manifest: manifest_pb2.TaskManifest, plan: bytes, path: str = "model.plan") -> None:
+    """Put a model phase behind the phases that there are, and in front of a `post`."""
+    manifest.plans.add(blob=blob_ref(plan), path=path, sharing=manifest_pb2.Resource.SHARING_SHARED)
+    manifest.min_agent_version = MODEL_AGENT_VERSION
+    phases = [*manifest.phases, manifest_pb2.Phase(kind=manifest_pb2.Phase.KIND_MODEL, path=path)]
+    del manifest.phases[:]
+    manifest.phases.extend(sorted(phases, key=lambda phase: phase.kind))
 
 
 def attempt(

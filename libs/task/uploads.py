@@ -4,6 +4,7 @@ A frame is checked whole: one undeclared, mistyped or oversized field refuses al
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from libs.task import jsontext
 FIELD_TYPES = ("number", "string", "bool", "number_list", "number_map")
 DEFAULT_FIELD_BYTES = 1024
 MAX_FIELD_BYTES = 64 * 1024
+
+_FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,15 @@ class UploadStream:
         field = str(name)[:64]
         metadata = {"stream": self.stream, "field": field}
         return Invalid(f"stream {self.stream!r}: field {field!r} {text}", reason=reason, metadata=metadata)
+
+
+def check_field_name(value: str, where: str) -> str:
+    """Return `value` if it can name an upload's field; raise Invalid naming `where`."""
+    if not _FIELD_NAME.fullmatch(value):
+        raise jsontext.fault(
+            where, f"must be 1 to 63 of a-z, 0-9 and '_', a letter first; not {jsontext.show(value)}"
+        )
+    return value
 
 
 def _is(kind: str, value: object) -> bool:

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from libs.common.clock import Clock
 from libs.common.errors import Invalid, NotFound, Precondition
 from libs.common.names import DeviceName, ReleaseName, check_id, check_version, shown
-from libs.task.manifest import CheckedManifest, parse_agent_version
+from libs.task.manifest import CheckedManifest
 from libs.task.profile import profile_digest
+from libs.task.versions import parse_agent_version
 from services.deployer.domain.fleet import known_device
 from services.deployer.domain.model import (
     Device,

@@ -93,7 +93,7 @@ def assign(path, value):
         ("task", "Genres", "task: 'Genres' is not an id"),
         ("task", "", "task: "),
         ("version", "1/2", "version: '1/2' is not a version"),
-        ("phases[0].kind", 0, "phases[0].kind: must be pre or post, not 0"),
+        ("phases[0].kind", 0, "phases[0].kind: must be pre or model or post, not 0"),
         ("phases[0].entry_point", "a.b", 'must be the name of a top-level function, not "a.b"'),
         ("phases[0].entry_point", "def", "phases[0].entry_point"),
         ("phases[0].path", "../pre.py", "phases[0].path: must not contain"),
@@ -136,7 +136,7 @@ def test_each_fault_names_its_field(path, value, says):
     ("change", "says"),
     [
         (lambda m: m.ClearField("phases"), "phases: a task needs at least one phase"),
-        (lambda m: m.phases.append(m.phases[0]), "phases[1].kind: phases run in the order pre, post"),
+        (lambda m: m.phases.append(m.phases[0]), "phases[1].kind: phases run in the order pre, model, post"),
         (lambda m: m.resources.extend([m.resources[0]] * 256), "resources: a task has at most 256"),
         (lambda m: m.uploads.append(m.uploads[0]), 'uploads[1].stream: "s" is there already'),
         (lambda m: m.uploads.extend([m.uploads[0]] * 16), "uploads: a task has at most 16"),

@@ -93,7 +93,7 @@ def test_a_file_that_was_not_uploaded_is_named():
         ({"task": "My Task"}, "$.task: 'My Task' is not an id"),
         ({"task": 5}, "$.task: must be a string, not 5"),
         ({"version": "a b"}, "$.version: 'a b' is not a version"),
-        ({"phases": []}, "$.phases: must have 1 to 2 elements"),
+        ({"phases": []}, "$.phases: must have 1 to 3 elements"),
         ({"phases": [{"kind": "per", "script": "a.py"}]}, "did you mean 'pre'?"),
         ({"phases": [GOOD["phases"][1], GOOD["phases"][0]]}, "$.phases[1].kind: phases run in the order"),
         ({"phases": [{"kind": "pre", "script": "../a.py"}]}, "$.phases[0].script: must not contain"),

@@ -2,7 +2,7 @@ import tomllib
 from pathlib import Path
 
 import services.device_agent
-from libs.task.manifest import parse_agent_version
+from libs.task.versions import parse_agent_version
 
 
 def test_the_agents_version_is_the_projects_and_one_that_manifests_can_ask_for():
