@@ -1,0 +1,257 @@
+"""Why a job waits: typed, with figures, and with what would help."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, unique
+
+from libs.common.names import JobName, QueueName
+from services.scheduler.domain.objects import JobSpec, Resources
+from services.scheduler.domain.rooms import Lack, Room
+
+MIB = 2**20
+
+
+@unique
+class Kind(Enum):
+    """Why; the numbers are the API's."""
+
+    NOT_CONSIDERED = 1
+    QUOTA = 2
+    QUOTA_TOO_SMALL = 3
+    QUEUE_PAUSED = 4
+    CPU = 5
+    MEMORY = 6
+    GPU = 7
+    TOPOLOGY = 8
+    CORDONED = 9
+    LOST = 10
+    NO_NODE_FITS = 11
+    BEHIND = 12
+    BACKOFF = 13
+    GANG_TOO_WIDE = 14
+    PORT = 15
+    QUEUE_MISSING = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a job, or one of its workers on a node, waits; `nodes` counts the nodes that it holds for."""
+
+    kind: Kind
+    message: str
+    nodes: int = 0
+
+
+NOT_CONSIDERED = Reason(Kind.NOT_CONSIDERED, "not looked at yet; it will be at once")
+
+
+def amounts(resources: Resources) -> str:
+    """Return amounts for people, such as "2 CPUs, 512 MiB, 1 GPU"."""
+    parts = []
+    if resources.cpu_millis:
+        parts.append(_cpus(resources.cpu_millis))
+    if resources.memory_bytes:
+        parts.append(_memory(resources.memory_bytes))
+    if resources.gpus:
+        parts.append(_count(resources.gpus, "GPU"))
+    return ", ".join(parts) or "nothing"
+
+
+def _cpus(millis: int) -> str:
+    return f"{millis / 1000:g} CPU{'' if millis == 1000 else 's'}"
+
+
+def _memory(size: int) -> str:
+    return f"{size / 2**30:.4g} GiB" if size >= 2**30 else f"{size / MIB:.4g} MiB"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def exceeded(total: Resources, quota: Resources) -> str:
+    """Return which amount of `total` is beyond `quota`, for people; "" when none is. Zero is no bound."""
+    if quota.cpu_millis and total.cpu_millis > quota.cpu_millis:
+        return f"{_cpus(total.cpu_millis)} of {_cpus(quota.cpu_millis)}"
+    if quota.memory_bytes and total.memory_bytes > quota.memory_bytes:
+        return f"{_memory(total.memory_bytes)} of {_memory(quota.memory_bytes)}"
+    if quota.gpus and total.gpus > quota.gpus:
+        return f"{total.gpus} of {_count(quota.gpus, 'GPU')}"
+    return ""
+
+
+def quota_too_small(queue: QueueName, spec: JobSpec, quota: Resources) -> Reason:
+    """The queue never has enough."""
+    return Reason(
+        Kind.QUOTA_TOO_SMALL,
+        f"takes {exceeded(spec.total, quota)} that {queue} may have in all; ask for less, or raise the quota",
+    )
+
+
+def quota_taken(queue: QueueName, spec: JobSpec, used: Resources, quota: Resources) -> Reason:
+    """The queue's running jobs leave too little."""
+    return Reason(
+        Kind.QUOTA,
+        f"with what runs it would take {exceeded(used + spec.total, quota)} that {queue} may have; "
+        "waits for jobs of the queue to end, or raise the quota",
+    )
+
+
+def paused(queue: QueueName) -> Reason:
+    """The queue takes nothing."""
+    return Reason(Kind.QUEUE_PAUSED, f"{queue} is paused; resume it by setting paused to false")
+
+
+def missing_queue(queue: QueueName) -> Reason:
+    """The queue was removed."""
+    return Reason(Kind.QUEUE_MISSING, f"{queue} was removed; make it again, or cancel the job")
+
+
+def behind(other: JobName) -> Reason:
+    """Another goes first."""
+    return Reason(Kind.BEHIND, f"waits behind {other}, which waits for the same room or quota")
+
+
+def waiting_to_retry(attempt: int, until: datetime) -> Reason:
+    """A failed attempt is repeated later."""
+    return Reason(
+        Kind.BACKOFF, f"attempt {attempt} failed; the next starts after {until.isoformat(timespec='seconds')}"
+    )
+
+
+def too_wide(nodes: int, most: int) -> Reason:
+    """The gang can't be committed in one transaction."""
+    return Reason(
+        Kind.GANG_TOO_WIDE,
+        f"would run on {nodes} nodes, and a gang may touch at most {most}; use fewer or larger workers",
+        nodes,
+    )
+
+
+def verdict(spec: JobSpec, room: Room, *, cordoned: bool, lost: bool) -> tuple[Reason, ...]:
+    """Return why a node takes no worker, or no more of them; empty when it takes the whole gang."""
+    out = []
+    if cordoned:
+        out.append(Reason(Kind.CORDONED, "is cordoned; open it with UpdateNode", 1))
+    if lost:
+        out.append(
+            Reason(Kind.LOST, "its runner hasn't been heard of; start it again, or delete the node", 1)
+        )
+    if room.fitting(spec) < spec.worker_count:
+        lacks = room.lacks(spec)
+        out.extend(_lack(lack, spec, room) for lack in lacks)
+        if not lacks:
+            out.append(_scarcest(spec, room))
+    return tuple(out)
+
+
+def _scarcest(spec: JobSpec, room: Room) -> Reason:
+    """Return what ends first on a node that takes some workers, but not all."""
+    wanted, free = spec.resources, room.free
+    fits = {Lack.CPU: spec.worker_count, Lack.MEMORY: spec.worker_count, Lack.GPU: spec.worker_count}
+    if wanted.cpu_millis:
+        fits[Lack.CPU] = free.cpu_millis // wanted.cpu_millis
+    if wanted.memory_bytes:
+        fits[Lack.MEMORY] = free.memory_bytes // wanted.memory_bytes
+    if wanted.gpus:
+        fits[Lack.GPU] = free.gpus // wanted.gpus
+    least = min(fits, key=lambda lack: fits[lack])
+    return _lack(least if fits[least] < spec.worker_count else Lack.LINKS, spec, room)
+
+
+def _lack(lack: Lack, spec: JobSpec, room: Room) -> Reason:
+    wanted, free, all_ = spec.resources, room.free, room.node.facts.capacity
+    each = "" if spec.worker_count == 1 else " a worker"
+    texts = {
+        Lack.CPU: f"needs {_cpus(wanted.cpu_millis)}{each}; {free.cpu_millis / 1000:g} of "
+        f"{all_.cpu_millis / 1000:g} are free",
+        Lack.MEMORY: f"needs {_memory(wanted.memory_bytes)}{each}; {_memory(free.memory_bytes)} of "
+        f"{_memory(all_.memory_bytes)} are free",
+        Lack.GPU: f"needs {_count(wanted.gpus, 'GPU')}{each}; {free.gpus} of {all_.gpus} are free",
+        Lack.LINKS: f"no free GPUs are linked by {spec.nearness.min_gpu_bandwidth_gbps:g} GB/s among them all",
+        Lack.PORT: "every port that gangs may use is taken; widen the runner's range",
+    }
+    kind = Kind.TOPOLOGY if lack is Lack.LINKS else Kind(lack.value)
+    return Reason(kind, texts[lack], 1)
+
+
+def why_not(
+    spec: JobSpec, rooms: Sequence[Room], cordoned: int, lost: int, *, fits_empty: bool
+) -> tuple[Reason, ...]:
+    """Return why a gang can't be placed now.
+
+    Args:
+        spec: the job's.
+        rooms: of the nodes that take work now.
+        cordoned: how many nodes would be there but for that.
+        lost: likewise.
+        fits_empty: whether all nodes together, idle, open and there, would take it.
+    """
+    total = len(rooms) + cordoned + lost
+    if not fits_empty:
+        return (_never(spec, total),)
+    lacking: Counter[Lack] = Counter(lack for room in rooms for lack in room.lacks(spec))
+    fitting = sum(room.fitting(spec) for room in rooms)
+    out: list[Reason] = []
+    if fitting >= spec.worker_count:
+        out.append(_too_far(spec, fitting, len(rooms)))
+    else:
+        out.extend(_summed(lack, count, spec, rooms) for lack, count in sorted(lacking.items(), key=_number))
+        if not lacking and rooms:
+            scarce = Counter(_scarcest(spec, room).kind for room in rooms)
+            out.extend(
+                Reason(kind, f"room for {fitting} of {spec.worker_count} workers is free; waits for more", n)
+                for kind, n in sorted(scarce.items(), key=lambda item: item[0].value)
+            )
+    if cordoned:
+        out.append(
+            Reason(Kind.CORDONED, f"{_count(cordoned, 'node')} cordoned; open with UpdateNode", cordoned)
+        )
+    if lost:
+        out.append(
+            Reason(
+                Kind.LOST, f"{_count(lost, 'node')} lost; start the runner again, or delete the node", lost
+            )
+        )
+    return tuple(out)
+
+
+def _number(item: tuple[Lack, int]) -> int:
+    return item[0].value
+
+
+def _never(spec: JobSpec, total: int) -> Reason:
+    if not total:
+        return Reason(Kind.NO_NODE_FITS, "there is no node; start a node runner", 0)
+    gang = "" if spec.worker_count == 1 else f"{spec.worker_count} workers of "
+    return Reason(
+        Kind.NO_NODE_FITS,
+        f"{gang}{amounts(spec.resources)} {'fits' if spec.worker_count == 1 else 'fit'} on none of "
+        f"{_count(total, 'node')} even when all are idle; ask for less, or add a larger node",
+        total,
+    )
+
+
+def _too_far(spec: JobSpec, fitting: int, nodes: int) -> Reason:
+    return Reason(
+        Kind.TOPOLOGY,
+        f"room for {fitting} workers is free on {_count(nodes, 'node')}, but not for {spec.worker_count} as near "
+        "as the job asks; waits, or relax placement",
+        nodes,
+    )
+
+
+def _summed(lack: Lack, count: int, spec: JobSpec, rooms: Iterable[Room]) -> Reason:
+    lacking = [room for room in rooms if lack in room.lacks(spec)]
+    freest: Mapping[Lack, Room] = {
+        Lack.CPU: max(lacking, key=lambda room: room.free.cpu_millis),
+        Lack.MEMORY: max(lacking, key=lambda room: room.free.memory_bytes),
+        Lack.GPU: max(lacking, key=lambda room: room.free.gpus),
+    }
+    room = freest.get(lack, lacking[0])
+    one = _lack(lack, spec, room)
+    return Reason(
+        one.kind, f"{one.message} on {room.name}, the freest of {_count(count, 'node')} that lack", count
+    )
