@@ -206,6 +206,16 @@ class BlobClient:
         await self._download(ref, _Bytes(content))
         return bytes(content)
 
+    async def stat(self, digest: str) -> BlobRef:
+        """Return what names a blob that the tenant has.
+
+        Raises:
+            NotFound: when the tenant has no such blob.
+            Unavailable: when the deployer isn't there for too long.
+        """
+        request = blob_pb2.StatBlobRequest(digest=digest)
+        return BlobRef.from_proto((await self._call(lambda: self._stub.StatBlob(request, timeout=_CALL_S))).blob)
+
     async def pin(self, ref: BlobRef, resource: str) -> None:
         """Keep a blob as long as `resource` (a name of a kind that this service owns) needs it.
 

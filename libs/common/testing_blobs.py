@@ -108,6 +108,13 @@ class MemoryBlobService(blob_pb2_grpc.BlobServiceServicer):
                 data=sent[start : start + self.chunk_bytes], size_bytes=0 if index else len(content)
             )
 
+    async def StatBlob(self, request: blob_pb2.StatBlobRequest, context: Any) -> blob_pb2.StatBlobResponse:
+        """See the proto."""
+        content = self.blobs.get((self._called("StatBlob"), request.digest))
+        if content is None:
+            raise NotFound(f"digest: {request.digest} isn't a blob of this tenant", reason="NO_BLOB")
+        return blob_pb2.StatBlobResponse(blob=BlobRef.of(content).to_proto())
+
     async def PinBlob(self, request: blob_pb2.PinBlobRequest, context: Any) -> blob_pb2.PinBlobResponse:
         """See the proto."""
         tenant = self._called("PinBlob")

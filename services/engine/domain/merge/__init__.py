@@ -7,15 +7,21 @@ outputs      copies of whole results give way to the results; each output gets a
 
 from services.engine.domain.merge.horizontal import merge_horizontally
 from services.engine.domain.merge.outputs import settle_outputs
-from services.engine.domain.merge.rewrite import renumbered, without_dead
+from services.engine.domain.merge.rewrite import (
+    origins_of,
+    renumbered,
+    with_ordered_origins,
+    without_dead,
+)
 from services.engine.domain.merge.vertical import merge_vertically
 from services.engine.domain.program import Program
 
 
 def merge(program: Program) -> Program:
     """Return a program that means the same, with fewer instructions and less movement."""
+    order = origins_of(program)
     program = merge_horizontally(without_dead(program))
     program = merge_vertically(program)
     # Instructions that read through different rasters may only be equal now.
     program = without_dead(merge_horizontally(program))
-    return renumbered(settle_outputs(program))
+    return renumbered(with_ordered_origins(settle_outputs(program), order))

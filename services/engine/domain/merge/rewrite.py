@@ -42,6 +42,24 @@ def joined_origin(*origins: str) -> str:
     return " + ".join(dict.fromkeys(parts))
 
 
+def origins_of(program: Program) -> dict[str, int]:
+    """Return the position at which each ONNX node first turns up."""
+    order: dict[str, int] = {}
+    for instruction in program.instructions:
+        for part in instruction.origin.split(" + "):
+            order.setdefault(part, len(order))
+    return order
+
+
+def with_ordered_origins(program: Program, order: dict[str, int]) -> Program:
+    """Return the program with the nodes in each origin in their order."""
+    instructions = []
+    for instruction in program.instructions:
+        parts = sorted(instruction.origin.split(" + "), key=lambda part: order.get(part, len(order)))
+        instructions.append(replace(instruction, origin=" + ".join(parts)))
+    return replace(program, instructions=tuple(instructions))
+
+
 def without_dead(program: Program) -> Program:
     """Return the program without instructions and constants that no output needs."""
     needed = {named.value for named in program.outputs}

@@ -6,6 +6,7 @@ saved. A compute's input becomes a view only where its operator works well on it
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from libs.runtime.atomic import ATOMICS
@@ -38,7 +39,7 @@ def merge_vertically(program: Program) -> Program:
             rasters[merged.output] = merged
             instructions.append(merged)
         else:
-            instructions.append(_absorb(instruction, rasters, bounds))
+            instructions.append(_absorb(instruction, rasters, program.constants, bounds))
     return without_dead(replace(program, instructions=tuple(instructions)))
 
 
@@ -100,7 +101,10 @@ def accepts(operator: str, index: int, view: ValueView, bounds: Bounds) -> bool:
 
 
 def _absorb(
-    step: ComputeInstruction, rasters: dict[int, RasterInstruction], bounds: Bounds
+    step: ComputeInstruction,
+    rasters: dict[int, RasterInstruction],
+    constants: Container[int],
+    bounds: Bounds,
 ) -> ComputeInstruction:
     inputs, origins = [], []
     for index, view in enumerate(step.inputs):
@@ -111,7 +115,9 @@ def _absorb(
             if producer is None or through is None:
                 break
             chain = through
-            origins.append(producer.origin)
+            # A number repeated for several readers came from none of them.
+            if chain.value not in constants:
+                origins.append(producer.origin)
             if len(chain.axes) <= MAX_RANK and accepts(step.operator, index, chain, bounds):
                 found = chain
         inputs.append(found)

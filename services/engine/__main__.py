@@ -1,0 +1,11 @@
+"""`python -m services.engine`: see `--help`."""
+
+import os
+import sys
+
+from libs.common.process import run_service
+from services.engine.app import NAME, run
+from services.engine.config import EngineConfig
+
+if __name__ == "__main__":
+    sys.exit(run_service(NAME, EngineConfig, run, sys.argv[1:], os.environ))

@@ -1,0 +1,198 @@
+"""Between messages and domain values: the only code that knows both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.duration_pb2 import Duration
+
+from isthmus.engine.v1 import engine_pb2, plan_pb2
+from libs.common.blobs import BlobRef
+from libs.common.errors import Invalid
+from libs.common.names import TenantName, shown
+from libs.common.paging import decode_token, encode_token, page_size
+from libs.runtime.atomic import ATOMICS
+from libs.runtime.numpy_types import DTYPES
+from libs.runtime.plan import DataType
+from services.engine.domain.decompose.operator import Operator
+from services.engine.domain.explain import Explanation, TensorText
+from services.engine.domain.limits import check_dimensions
+from services.engine.domain.model import Stage
+from services.engine.domain.optimiser import Optimised
+
+Array = npt.NDArray[Any]
+MAX_INPUTS = 1024
+MAX_RANK = 8
+_KINDS = {
+    "atomic": engine_pb2.OperatorSpec.KIND_ATOMIC,
+    "transform": engine_pb2.OperatorSpec.KIND_TRANSFORM,
+    "composite": engine_pb2.OperatorSpec.KIND_COMPOSITE,
+    "static": engine_pb2.OperatorSpec.KIND_STATIC,
+}
+_LARGEST = 2**64 - 1
+
+
+def tenant_of(parent: str) -> str:
+    """Return the tenant of `tenants/{t}`; raise Invalid."""
+    return TenantName.parse(parent, "parent").tenant
+
+
+def dimensions(messages: Iterable[engine_pb2.DimensionBounds]) -> Mapping[str, tuple[int, int]]:
+    """Return bounds by name; raise Invalid."""
+    return check_dimensions([(each.name, each.minimum, each.maximum) for each in messages])
+
+
+def subject(request: engine_pb2.ExplainRequest) -> tuple[BlobRef | None, BlobRef | None]:
+    """Return the (model, plan) to explain, one of which is None; raise Invalid for neither."""
+    if request.HasField("model"):
+        return BlobRef.from_proto(request.model), None
+    if not request.HasField("plan"):
+        raise Invalid("subject: is missing; give a model or a plan", metadata={"field": "subject"})
+    if request.dimensions:
+        raise Invalid("dimensions: a plan has its own; leave them out", metadata={"field": "dimensions"})
+    return None, BlobRef.from_proto(request.plan)
+
+
+# ---- optimising and explaining ----
+def progress(event: Stage | Optimised) -> engine_pb2.OptimizeResponse:
+    """Return an event of making a plan as a message."""
+    if isinstance(event, Stage):
+        elapsed = Duration()
+        elapsed.FromTimedelta(timedelta(seconds=event.elapsed_s))
+        return engine_pb2.OptimizeResponse(
+            stage=engine_pb2.Stage(name=event.name, elapsed_time=elapsed, summary=event.summary)
+        )
+    return engine_pb2.OptimizeResponse(
+        result=engine_pb2.OptimizeResult(
+            plan=event.plan.to_proto(),
+            explanation=explanation(event.explanation),
+            max_error=event.verdict.max_error,
+            comparison_count=event.verdict.comparisons,
+            cached=event.cached,
+        )
+    )
+
+
+def explanation(found: Explanation) -> engine_pb2.Explanation:
+    """Return an explanation as a message."""
+    origins = found.origins
+    return engine_pb2.Explanation(
+        model_digest=found.model_digest,
+        inputs=[_tensor(each) for each in found.inputs],
+        outputs=[_tensor(each) for each in found.outputs],
+        dimensions=[
+            plan_pb2.Dimension(name=each.name, minimum=each.minimum, maximum=each.maximum)
+            for each in found.dimensions
+        ],
+        operators_before=_counts(origins.operators if origins else {}),
+        operators_after=_counts(found.operators),
+        steps=[
+            engine_pb2.StepSpec(
+                index=index,
+                operator=step.operator,
+                output=_tensor(step.output),
+                origin=step.origin,
+                calculations=_count(step.calculations),
+                moved_bytes=_count(step.moved_bytes),
+                region_count=step.regions,
+            )
+            for index, step in enumerate(found.steps)
+        ],
+        raster_count_before=origins.rasters if origins else 0,
+        raster_count_after=found.rasters,
+        constant_bytes=found.constant_bytes,
+        buffer_bytes=_count(found.buffer_bytes),
+    )
+
+
+def _count(value: int) -> int:
+    return min(max(value, 0), _LARGEST)
+
+
+def _tensor(text: TensorText) -> engine_pb2.TensorSpec:
+    return engine_pb2.TensorSpec(
+        name=text.name, type=plan_pb2.DataType.ValueType(int(text.type)), shape=text.shape
+    )
+
+
+def _counts(counts: Mapping[str, int]) -> list[engine_pb2.OperatorCount]:
+    return [engine_pb2.OperatorCount(operator=name, count=count) for name, count in counts.items()]
+
+
+# ---- inference ----
+def arrays(messages: Sequence[engine_pb2.InferTensor]) -> dict[str, Array]:
+    """Return tensors of a request by name, without copying; raise Invalid naming the first that is wrong."""
+    if len(messages) > MAX_INPUTS:
+        raise Invalid(f"inputs: {len(messages)} are more than {MAX_INPUTS}", metadata={"field": "inputs"})
+    found: dict[str, Array] = {}
+    for index, message in enumerate(messages):
+        field = f"inputs[{index}]"
+        if message.name in found:
+            raise Invalid(f"{field}.name: {shown(message.name)} comes twice", metadata={"field": field})
+        found[message.name] = _array(message, field)
+    return found
+
+
+def _array(message: engine_pb2.InferTensor, field: str) -> Array:
+    try:
+        dtype = DTYPES[DataType(message.type)]
+    except ValueError:
+        raise Invalid(
+            f"{field}.type: {message.type} is not a type of elements", metadata={"field": field}
+        ) from None
+    if len(message.shape) > MAX_RANK:
+        raise Invalid(f"{field}.shape: has more than {MAX_RANK} sizes", metadata={"field": field})
+    wanted = math.prod(message.shape) * dtype.itemsize
+    if wanted != len(message.data):
+        raise Invalid(
+            f"{field}.data: {shown(message.name)} has {len(message.data)} bytes, and {dtype.name} of shape "
+            f"{list(message.shape)} takes {wanted}",
+            metadata={"field": field},
+        )
+    if dtype == np.bool_ and message.data.strip(b"\0\1"):
+        raise Invalid(f"{field}.data: a BOOL is neither 0 nor 1", metadata={"field": field})
+    array = np.frombuffer(message.data, dtype.newbyteorder("<")).reshape(tuple(message.shape))
+    return array.astype(dtype, copy=False)
+
+
+def tensors(outputs: Sequence[tuple[str, Array]]) -> list[engine_pb2.InferTensor]:
+    """Return arrays as messages."""
+    return [
+        engine_pb2.InferTensor(
+            name=name,
+            type=plan_pb2.DataType.ValueType(int(DataType[array.dtype.name.upper()])),
+            shape=array.shape,
+            data=array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(),
+        )
+        for name, array in outputs
+    ]
+
+
+# ---- the registry ----
+def operators(
+    registry: Mapping[str, Operator], request: engine_pb2.ListOperatorsRequest
+) -> engine_pb2.ListOperatorsResponse:
+    """Return a page of the operators, by name; raise Invalid for a foreign token."""
+    after, limit = decode_token(request.page_token).get("operator", ""), page_size(request.page_size)
+    if not isinstance(after, str):
+        raise Invalid("page_token: not a token of this list", reason="BAD_PAGE_TOKEN")
+    names = sorted(name for name in registry if name > after)
+    page = names[:limit]
+    return engine_pb2.ListOperatorsResponse(
+        operators=[
+            engine_pb2.OperatorSpec(
+                name=name,
+                kind=_KINDS[registry[name].kind],
+                since_opset=registry[name].since,
+                family=registry[name].family,
+            )
+            for name in page
+        ],
+        next_page_token=encode_token({"operator": page[-1]}) if len(names) > limit else "",
+        atomic_operators=sorted(ATOMICS),
+    )

@@ -1,0 +1,204 @@
+"""Makes plans: from the cache where it can, in a worker where it must, never the same one twice at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from libs.common.blobs import BlobRef
+from libs.common.errors import Internal, Invalid
+from libs.runtime.check import check_plan
+from libs.runtime.codec import decode
+from services.engine.domain.explain import Explanation, Origins, explain
+from services.engine.domain.limits import MAX_MODEL_BYTES, MAX_PLAN_BYTES
+from services.engine.domain.model import Made, Stage, Verdict
+from services.engine.domain.turns import Turns
+
+
+class Blobs(Protocol):
+    """The tenants' files. Methods raise NotFound for what the tenant doesn't have."""
+
+    async def check(self, tenant: str, ref: BlobRef) -> None:
+        """Return if the tenant has the blob, of that size."""
+        ...
+
+    async def read(self, tenant: str, ref: BlobRef, max_bytes: int) -> bytes:
+        """Return a blob's content."""
+        ...
+
+    async def download(self, tenant: str, ref: BlobRef, path: Path) -> None:
+        """Put a blob's content into a new file."""
+        ...
+
+    async def upload(self, tenant: str, content: bytes) -> BlobRef:
+        """Give the tenant a blob."""
+        ...
+
+
+class Cache(Protocol):
+    """Plans that were made and compared, by key. Losing one costs time only."""
+
+    async def get(self, key: str) -> Made | None:
+        """Return what was kept under a key, whole and unchanged, if anything is."""
+        ...
+
+    async def put(self, key: str, made: Made) -> None:
+        """Keep something; what hasn't been used for longest gives way."""
+        ...
+
+
+class Crew(Protocol):
+    """Makes plans out of process; see `services.engine.crew`."""
+
+    def place(self) -> AbstractAsyncContextManager[Path]:
+        """Give a folder for one job, as soon as there is room; raises Exhausted."""
+        ...
+
+    def make(
+        self, folder: Path, dimensions: Mapping[str, tuple[int, int]], *, verify: bool
+    ) -> AsyncGenerator[Stage | Made, None]:
+        """Work on `folder`/model.onnx: yield each stage that ends, then what was made."""
+        ...
+
+
+class Meter(Protocol):
+    """What the operator is told."""
+
+    def stage(self, stage: Stage) -> None:
+        """Count a stage that has ended."""
+        ...
+
+    def cached(self, hit: bool) -> None:
+        """Count a question to the cache."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Optimised:
+    """A plan of a model."""
+
+    plan: BlobRef
+    explanation: Explanation
+    verdict: Verdict
+    cached: bool
+
+
+class Optimiser:
+    """See the module. `producer` is whom plans name as their maker: another one makes other plans."""
+
+    def __init__(self, blobs: Blobs, cache: Cache, crew: Crew, meter: Meter, producer: str) -> None:
+        self._blobs = blobs
+        self._cache = cache
+        self._crew = crew
+        self._meter = meter
+        self._producer = producer
+        self._turns = Turns()
+
+    async def optimise(
+        self,
+        tenant: str,
+        model: BlobRef,
+        dimensions: Mapping[str, tuple[int, int]],
+        *,
+        validate_only: bool,
+    ) -> AsyncGenerator[Stage | Optimised, None]:
+        """Yield each stage that ends, then the plan, which is then a blob unless `validate_only`.
+
+        The stages of a plan from the cache aren't told again. A plan is uploaded whole, or not at all.
+
+        Raises:
+            NotFound: when the tenant has no such model.
+            Invalid, Precondition: as `Crew.make` does.
+            Exhausted: when too many models are being worked on.
+        """
+        _check_size(model)
+        await self._blobs.check(tenant, model)
+        key = self._key(model, dimensions)
+        # Whoever waits for its turn finds the first one's plan in the cache.
+        async with self._turns.alone(key):
+            made = await self._cache.get(key)
+            cached = made is not None
+            self._meter.cached(cached)
+            if made is None:
+                async with contextlib.aclosing(self._make(tenant, model, dimensions, verify=True)) as events:
+                    async for event in events:
+                        if isinstance(event, Made):
+                            made = event
+                        else:
+                            yield event
+                if made is None:
+                    raise Internal("a worker made nothing")
+                await self._cache.put(key, made)
+        if made.verdict is None:
+            raise Internal("a plan wasn't compared")
+        if validate_only:
+            ref = BlobRef.of(made.plan)
+        else:
+            ref = await self._blobs.upload(tenant, made.plan)
+        explanation = await asyncio.to_thread(explain_bytes, made.plan, made.origins)
+        yield Optimised(ref, explanation, made.verdict, cached)
+
+    async def explain(
+        self,
+        tenant: str,
+        model: BlobRef | None,
+        plan: BlobRef | None,
+        dimensions: Mapping[str, tuple[int, int]],
+    ) -> Explanation:
+        """Return what a plan, or that of a model, is made of; a model's isn't compared with ONNX Runtime.
+
+        Raises what `optimise` does, but for PLAN_DISAGREES; and Invalid for what is no sound plan.
+        """
+        if plan is not None:
+            content = await self._blobs.read(tenant, plan, MAX_PLAN_BYTES)
+            return await asyncio.to_thread(explain_bytes, content)
+        if model is None:
+            raise Internal("neither a model nor a plan is to be explained")
+        _check_size(model)
+        await self._blobs.check(tenant, model)
+        made = await self._cache.get(self._key(model, dimensions))
+        if made is None:
+            async with contextlib.aclosing(self._make(tenant, model, dimensions, verify=False)) as events:
+                async for event in events:
+                    made = event if isinstance(event, Made) else made
+        if made is None:
+            raise Internal("a worker made nothing")
+        return await asyncio.to_thread(explain_bytes, made.plan, made.origins)
+
+    async def _make(
+        self, tenant: str, model: BlobRef, dimensions: Mapping[str, tuple[int, int]], *, verify: bool
+    ) -> AsyncGenerator[Stage | Made, None]:
+        async with self._crew.place() as folder:
+            await self._blobs.download(tenant, model, folder / "model.onnx")
+            async with contextlib.aclosing(self._crew.make(folder, dimensions, verify=verify)) as events:
+                async for event in events:
+                    if isinstance(event, Stage):
+                        self._meter.stage(event)
+                    yield event
+
+    def _key(self, model: BlobRef, dimensions: Mapping[str, tuple[int, int]]) -> str:
+        text = json.dumps([model.digest, sorted(dimensions.items()), self._producer])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def explain_bytes(content: bytes, origins: Origins | None = None) -> Explanation:
+    """Read, check and explain a plan; raises Invalid for what is no sound plan."""
+    plan = decode(content)
+    check_plan(plan)
+    return explain(plan, origins)
+
+
+def _check_size(model: BlobRef) -> None:
+    if not 0 < model.size_bytes <= MAX_MODEL_BYTES:
+        raise Invalid(
+            f"model.size_bytes: {model.size_bytes} is not between 1 and {MAX_MODEL_BYTES} (512 MiB)",
+            reason="MODEL_TOO_LARGE",
+            metadata={"field": "model.size_bytes"},
+        )

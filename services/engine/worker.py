@@ -1,0 +1,112 @@
+"""The process that makes one plan: `python -m services.engine.worker FOLDER`.
+
+It works on a file that anybody may have made, with parsers written in C++: so it is a process of its own,
+with bounds on memory, processor time and the files it writes, that dies with its parent. FOLDER holds
+`model.onnx` and `job.json`; the plan is left in `plan.bin`, and what happens is told as lines of JSON on
+standard output, which `services.engine.crew` reads and doesn't trust.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from libs.common import errors
+from services.engine.domain.model import Stage, Verdict
+
+MODEL, JOB, PLAN = "model.onnx", "job.json", "plan.bin"
+_PR_SET_PDEATHSIG = 1
+_MOST_FILE_BYTES = 1 << 30
+
+
+def main(folder: Path) -> int:
+    """Make the plan that `folder` asks for; return the exit status, 0 also for a model that was refused."""
+    job = json.loads((folder / JOB).read_bytes())
+    _confine(job["parent"], job["memory_bytes"], job["cpu_s"])
+    try:
+        _tell({"result": _make(folder, job)})
+    except errors.Error as error:
+        _tell(
+            {
+                "error": type(error).__name__ if type(error).__module__ == errors.__name__ else "Internal",
+                "message": error.message,
+                "reason": error.reason,
+                "metadata": dict(error.metadata),
+            }
+        )
+    except (MemoryError, RecursionError):
+        _tell(
+            {
+                "error": "Invalid",
+                "message": f"the model takes more than {job['memory_bytes']} bytes of memory to work on",
+                "reason": "MODEL_TOO_LARGE",
+                "metadata": {},
+            }
+        )
+    return 0
+
+
+def _make(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
+    # Only now: what these import takes memory and time that should count.
+    from libs.runtime.codec import encode
+    from services.engine.pipeline import Stages, compile_model
+    from services.engine.verify import Peer, verify
+
+    data = (folder / MODEL).read_bytes()
+    stages = Stages(_tell_stage)
+    dimensions = {name: (low, high) for name, (low, high) in job["dimensions"].items()}
+    compiled = compile_model(data, dimensions, job["producer"], stages)
+    verdict: Verdict | None = None
+    if job["verify"]:
+        seed = int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
+        verdict = stages.run(
+            "verify",
+            lambda: verify(compiled.plan, Peer(data).run, seed),
+            lambda found: f"{found.comparisons} comparisons, largest error {found.max_error:.1e}",
+        )
+    plan = encode(compiled.plan)
+    (folder / PLAN).write_bytes(plan)
+    return {
+        "operators": dict(compiled.origins.operators),
+        "rasters": compiled.origins.rasters,
+        "max_error": verdict.max_error if verdict else 0.0,
+        "comparisons": verdict.comparisons if verdict else 0,
+        "plan_bytes": len(plan),
+    }
+
+
+def _tell_stage(stage: Stage) -> None:
+    _tell({"stage": stage.name, "elapsed_s": stage.elapsed_s, "summary": stage.summary})
+
+
+def _tell(line: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def _confine(parent: int, memory_bytes: int, cpu_s: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        # It died before we asked to go with it.
+        os._exit(1)
+    for kind, limit in (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_FSIZE, _MOST_FILE_BYTES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, most = resource.getrlimit(kind)
+        wanted = limit if most == resource.RLIM_INFINITY else min(limit, most)
+        resource.setrlimit(kind, (wanted, wanted))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
