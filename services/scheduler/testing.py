@@ -1,23 +1,19 @@
 """For tests: a scheduler in this process, users and runners of it, and builders of what it keeps."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from google.protobuf.duration_pb2 import Duration
 from prometheus_client import CollectorRegistry
 
 from isthmus.scheduler.v1 import object_pb2 as pb
-from isthmus.scheduler.v1 import runner_pb2, runner_pb2_grpc, scheduler_pb2_grpc
-from isthmus.scheduler.v1 import scheduler_pb2 as api
-from libs.common.client import Channel
+from libs.common.client import Channel, ServiceIdentity
 from libs.common.clock import Clock, SystemClock
-from libs.common.identity import GATEWAY, Identity
+from libs.common.identity import GATEWAY, Identity, IdentityIssuer
 from libs.common.names import JobName, NodeName, QueueName, ReservationName
 from libs.common.rand import Randomness, SystemRandomness
 from libs.common.testing import ServerChannel, running_server
@@ -49,6 +45,7 @@ from services.scheduler.metrics import Metrics
 from services.scheduler.pins import NoPins
 from services.scheduler.store import Store
 from services.scheduler.stores.memory import MemoryStore
+from services.scheduler.testing_runner import Client, FakeRunner
 
 GIB = 2**30
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -166,25 +163,21 @@ class Running:
     channel: ServerChannel
     registry: CollectorRegistry
 
-    def client(self, tenant: str = "acme", *scopes: str) -> "Client":
+    def client(self, tenant: str = "acme", *scopes: str) -> Client:
         """Return a client that calls as a user of a tenant."""
         return Client(self.channel.acting_as(user(tenant, *scopes)), tenant)
 
-    def runner(self, node: str = "n0", **facts: object) -> "FakeRunner":
+    def runner(self, node: str = "n0", status: pb.NodeStatus | None = None) -> FakeRunner:
         """Return a runner that isn't attached yet."""
-        return FakeRunner(_runner_channel(self.channel), make_facts(**facts), node)
+        return FakeRunner(_runner_channel(self.channel), node, status)
 
 
 _RUNNER_KEY = Ed25519PrivateKey.from_private_bytes(b"the runners' key, known to all.."[:32])
 
 
 def _runner_channel(channel: ServerChannel) -> Channel:
-    identity = Identity("", RUNNER, "service", frozenset(), RUNNER)
-    return channel.acting_as(identity)
-
-
-class _ActsAs(Protocol):
-    def acting_as(self, identity: Identity | None) -> Channel: ...
+    issuer = IdentityIssuer(RUNNER, _RUNNER_KEY, SystemClock())
+    return channel.anonymous().with_metadata(ServiceIdentity(issuer, NAME))
 
 
 @asynccontextmanager
@@ -220,7 +213,12 @@ async def running_scheduler(
     )
     try:
         async with running_server(
-            *scheduler.services, access=ACCESS, audience=NAME, clock=clock, config=config
+            *scheduler.services,
+            access=ACCESS,
+            audience=NAME,
+            clock=clock,
+            config=config,
+            trusted={RUNNER: _RUNNER_KEY.public_key()},
         ) as channel:
             address[0] = channel.target
             async with scheduler.running():

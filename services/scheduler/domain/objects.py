@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, unique
-from types import MappingProxyType
 from typing import TypeAlias
 
 from libs.common.names import JobName, NodeName, QueueName, ReservationName
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORTS = (20_000, 29_999)
 
@@ -35,7 +33,7 @@ class Meta:
     create_time: datetime
     generation: int = 1
     revision: int = 0
-    labels: Mapping[str, str] = _NOTHING
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +212,7 @@ class JobSpec:
 
     queue: QueueName
     command: tuple[str, ...]
-    environment: Mapping[str, str] = _NOTHING
+    environment: Mapping[str, str] = field(default_factory=dict)
     files: tuple[JobFile, ...] = ()
     worker_count: int = 1
     resources: Resources = Resources(500, 512 * 2**20)
