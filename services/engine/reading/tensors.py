@@ -86,7 +86,7 @@ def _raw(tensor: TensorProto, type_: DataType, count: int, what: str) -> npt.NDA
             f"but holds {len(tensor.raw_data)}; the file is damaged"
         )
     if type_ is DataType.BOOL:  # bytes of other people may hold more than 0 and 1
-        return np.frombuffer(tensor.raw_data, np.uint8) != 0
+        return np.asarray(np.frombuffer(tensor.raw_data, np.uint8) != 0)
     return np.frombuffer(tensor.raw_data, dtype.newbyteorder("<")).astype(dtype, copy=False)
 
 

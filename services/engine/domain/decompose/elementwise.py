@@ -34,11 +34,7 @@ def _mean(call: Call) -> Value:
 
 
 def _modulo(call: Call) -> Value:
-    if call.flag("fmod"):
-        return _binary("fmod", call)
-    if call.input(0).type in FLOATS:
-        call.fail("attribute 'fmod' must be 1 for floating-point inputs")
-    return _binary("mod", call)
+    return _binary("fmod" if call.flag("fmod") else "mod", call)
 
 
 def _power(call: Call) -> Value:

@@ -176,7 +176,9 @@ def _space_to_depth(call: Call) -> Value:
     if rows is None or columns is None:
         call.fail(f"{height} by {width} can't be divided into blocks of {block}")
     split = call.builder.reshape(x, (batch, channels, rows, block, columns, block))
-    turned = call.builder.transpose(split, (0, 3, 5, 1, 2, 4))
+    mode = call.text("mode", "DCR", ("DCR", "CRD"))
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    turned = call.builder.transpose(split, order)
     return call.builder.reshape(turned, (batch, channels * block * block, rows, columns))
 
 

@@ -15,7 +15,7 @@ from services.engine.domain.builder import Builder
 from services.engine.domain.extents import Extent
 from services.engine.domain.graph import Attribute, Node
 from services.engine.domain.reference import Array
-from services.engine.domain.values import Value, static
+from services.engine.domain.values import FLOATS, Value, static
 
 Kind = Literal["atomic", "transform", "composite", "static"]
 """One atomic operator up to broadcasting; movement alone; several; known when the plan is made."""
@@ -109,6 +109,8 @@ class Call:
     def extents(self, index: int) -> tuple[Extent, ...]:
         """Return the elements of an input of integers that must not depend on the model's data."""
         value = self.input(index)
+        if value.known is not None and value.type in FLOATS and not (value.known % 1).any():
+            value = self.builder.cast(value, DataType.INT64)  # OneHot's depth may be 12.0
         found = self.builder.elements(value)
         if found is None:
             self.fail(
@@ -145,7 +147,7 @@ class Call:
 
     def floats(self, value: Value) -> Value:
         """Return `value`, whose elements must be floating-point numbers."""
-        if value.type not in (DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64):
+        if value.type not in FLOATS:
             self.fail(f"{value} has no floating-point elements")
         return value
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
+
+import numpy as np
 
 from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides, product
-from services.engine.domain.values import Move, Value
+from services.engine.domain.values import FLOATS, Move, Value
 
 
 def _axes(call: Call, x: Value) -> tuple[int, ...]:
@@ -24,8 +27,23 @@ Reduction = Callable[[Builder, Value, tuple[int, ...], bool], Value]
 
 def _plain(atomic: str, b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     if x.type is DataType.BOOL:  # as of opset 20: any, or all
-        return b.cast(b.reduce(atomic, b.cast(x, DataType.UINT8), axes, keep=keep), DataType.BOOL)
+        return b.cast(_plain(atomic, b, b.cast(x, DataType.UINT8), axes, keep), DataType.BOOL)
+    if atomic in _EMPTY and any(x.shape[axis].constant == 0 for axis in axes):
+        kept = tuple(Extent.of(1) if axis in axes else size for axis, size in enumerate(x.shape))
+        shape = kept if keep else tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
+        return b.broadcast(b.scalar(_extreme(x.type, _EMPTY[atomic]), x.type), shape)
     return b.reduce(atomic, x, axes, keep=keep)
+
+
+_EMPTY = {"reduce_max": -1, "reduce_min": 1}
+"""Which end of the type's range is the extreme of nothing."""
+
+
+def _extreme(type_: DataType, end: int) -> float:
+    if type_ in FLOATS:
+        return end * math.inf
+    limits = np.iinfo(type_.name.lower())
+    return int(limits.max if end > 0 else limits.min)
 
 
 def mean(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
@@ -55,7 +73,7 @@ def _log_sum(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
 
 def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     """Return m + log Σ exp(x − m); m is the maximum, or 0 where that is infinite (∞ − ∞ is no number)."""
-    largest = b.reduce("reduce_max", x, axes, keep=True)
+    largest = _plain("reduce_max", b, x, axes, True)
     shift = b.where(b.unary("is_inf", largest), b.scalar(0, x.type), largest)
     powers = b.unary("exp", b.binary("sub", x, shift))
     total = b.unary("log", b.reduce("reduce_sum", powers, axes, keep=True))
