@@ -12,7 +12,7 @@ from pathlib import Path
 from deploy.local.errors import StackError
 from deploy.local.layout import ROOT
 from deploy.local.stack import Stack
-from deploy.local.topology import MONITORING, Process
+from deploy.local.topology import OPTIONAL, Process
 from libs.common.errors import Error
 
 HOME = "where all of its state lies (default: $ISTHMUS_HOME, or var in the checkout)"
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
 
     up = command("up", "start it, and return when every process is healthy")
     up.add_argument("--port-offset", type=int, metavar="N", help="move every port by N")
-    up.add_argument("--without", action="append", choices=MONITORING, help="leave this one out")
+    up.add_argument("--without", action="append", choices=OPTIONAL, help="leave this one out")
     up.add_argument("--tls", action="store_true", help="the gateway serves TLS, by the development authority")
     command("down", "stop it")
     status = command(

@@ -1,7 +1,12 @@
-"""Whether a process of the stack serves: gRPC's health service, or an HTTP page that answers 200."""
+"""Whether a process of the stack serves.
 
+It does when gRPC's health service says so, or an HTTP page answers 200; a runner, which listens nowhere, when
+the scheduler says that its node is ready.
+"""
+
+import contextlib
 import http.client
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +14,14 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.local.topology import HOST, Process
+from isthmus.scheduler.v1 import object_pb2, scheduler_pb2, scheduler_pb2_grpc
 
 ANSWER_S = 2.0
 """Seconds within which a healthy process answers a probe."""
 
 
-def _grpc(port: int, ca_file: Path | None, service: str = "", key: str = "") -> str:
+@contextlib.contextmanager
+def _channel(port: int, ca_file: Path | None) -> Iterator[grpc.Channel]:
     address = f"{HOST}:{port}"
     # A pooled connection in backoff from before a restart would report a service down that is up again.
     options = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
@@ -22,20 +29,45 @@ def _grpc(port: int, ca_file: Path | None, service: str = "", key: str = "") -> 
         channel = grpc.insecure_channel(address, options)
     else:
         channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(ca_file.read_bytes()), options)
+    with channel:
+        yield channel
+
+
+def _bearer(key: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {key}"),) if key else ()
+
+
+def _said(error: grpc.RpcError) -> str:
+    status: Any = error
+    return f"{status.code().name}: {status.details()}"
+
+
+def _grpc(port: int, ca_file: Path | None, service: str = "", key: str = "") -> str:
+    request = health_pb2.HealthCheckRequest(service=service)
     try:
-        stub = health_pb2_grpc.HealthStub(channel)
-        request = health_pb2.HealthCheckRequest(service=service)
-        metadata = (("authorization", f"Bearer {key}"),) if key else ()
-        answer = stub.Check(request, timeout=ANSWER_S, metadata=metadata)
+        with _channel(port, ca_file) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            answer = stub.Check(request, timeout=ANSWER_S, metadata=_bearer(key))
     except grpc.RpcError as error:
-        status: Any = error
-        return f"{status.code().name}: {status.details()}"
-    finally:
-        channel.close()
-    serving = health_pb2.HealthCheckResponse.SERVING
-    return (
-        "" if answer.status == serving else health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-    )
+        return _said(error)
+    states = health_pb2.HealthCheckResponse
+    return "" if answer.status == states.SERVING else states.ServingStatus.Name(answer.status)
+
+
+def fault_of_node(node: str, gateway: Process, ca_file: Path, key: str) -> str:
+    """Return why a node isn't ready, as the scheduler says behind the gateway; "" when it is."""
+    door = gateway.endpoints[0]
+    request = scheduler_pb2.GetNodeRequest(name=f"nodes/{node}")
+    try:
+        with _channel(door.port, ca_file if door.scheme == "grpcs" else None) as channel:
+            stub = scheduler_pb2_grpc.NodeServiceStub(channel)
+            found = stub.GetNode(request, timeout=ANSWER_S, metadata=_bearer(key)).node
+    except grpc.RpcError as error:
+        return _said(error)
+    states = object_pb2.NodeStatus
+    if found.status.state == states.STATE_READY:
+        return ""
+    return f"its node is {states.State.Name(found.status.state).removeprefix('STATE_')}"
 
 
 def _http(port: int, path: str) -> str:
@@ -51,7 +83,7 @@ def _http(port: int, path: str) -> str:
 
 
 def fault(process: Process, ca_file: Path) -> str:
-    """Return why the process doesn't serve, or "" when it does."""
+    """Return why a process that listens doesn't serve, or "" when it does."""
     endpoint = process.endpoints[0]
     if process.probe:
         return _http(endpoint.port, process.probe)

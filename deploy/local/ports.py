@@ -5,11 +5,16 @@ import random
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
 MARKER = "ISTHMUS_STACK"
 """Variable in the environment of every process of a stack; its value is the stack's home."""
+WORKER = "ISTHMUS_WORKER"
+"""Variable in the environment of every process of a job, which gets nothing else of its runner's."""
+KEEPER = ("-I", "-S", "-E", "boot.py")
+"""What a job's keeper is started with; its folder follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +79,32 @@ def holders(ports: Iterable[int]) -> dict[int, Holder]:
     return found
 
 
+def _works_below(process: psutil.Process, folder: Path) -> bool:
+    """Say whether a process is a job's, or its keeper, whose runner keeps them in ``folder``.
+
+    Both outlive their runner, and neither has the stack's variable.
+    """
+    try:
+        environ, command = process.environ(), process.cmdline()
+    except (psutil.Error, OSError):
+        return False
+    if WORKER in environ and Path(environ.get("HOME", "/")).is_relative_to(folder):
+        return True
+    keeper = [Path(word).name for word in command[1 : len(KEEPER) + 1]] == list(KEEPER)
+    return keeper and any(Path(word).is_relative_to(folder) for word in command[len(KEEPER) + 1 :])
+
+
 def members(home: str) -> list[psutil.Process]:
-    """Return the processes that belong to the stack in ``home``, except this one and its ancestors."""
+    """Return the processes that belong to the stack in ``home``, except this one and its ancestors.
+
+    Those of jobs belong to it as well.
+    """
+    runner = Path(home) / "runner"
     spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     return [
         process
         for process in psutil.process_iter()
-        if process.pid not in spared and stack_of(process) == home
+        if process.pid not in spared and (stack_of(process) == home or _works_below(process, runner))
     ]
 
 

@@ -20,7 +20,7 @@ ADMIN_KEY_S = 60.0
 def make_keys(layout: Layout) -> None:
     """Make the services' identity keys and the gateway's certificate where they are missing."""
     Authority(layout.tls_dir).issue("gateway")
-    for name in topology.SERVICES:
+    for name in topology.IDENTITIES:
         key = load_or_create_key(layout.identity_dir / f"{name}.key")
         publish_key(layout.trust_dir, name, key.public_key())
 

@@ -5,6 +5,7 @@ import fcntl
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,8 @@ from deploy.local.ports import holders, members
 from deploy.local.supervision import configuration, crashes, kill, replace_file
 from deploy.local.topology import Process
 from deploy.local.view import StackView
+from libs.common.errors import Precondition
+from libs.common.etcd.binary import find_etcd
 
 HEALTHY_S = 60.0
 """Seconds that a started stack has to become healthy."""
@@ -38,7 +41,7 @@ class Stack(StackView):
     Args:
         home: where all of its state lies; ``ISTHMUS_HOME`` or ``var`` in the checkout where None.
         port_offset: moves every port by so much.
-        without: of Prometheus and Grafana, what to leave out.
+        without: what to leave out, of `topology.OPTIONAL`; the scheduler takes etcd and the runner along.
         tls: whether the gateway serves TLS, by the development authority.
         environ: the environment that services are configured from and downloads go by.
 
@@ -61,9 +64,14 @@ class Stack(StackView):
 
         Args:
             say: told when something has to be fetched first.
+
+        Raises:
+            StackError: there is no etcd for the scheduler.
         """
         options = self._wanted()
         found = topology.services(self.layout, options, self._environ)
+        if "scheduler" not in options.without:
+            found.insert(0, topology.etcd(self._find_etcd(), self.layout, options))
         self.notes = []
         if "prometheus" not in options.without:
             try:
@@ -80,6 +88,15 @@ class Stack(StackView):
             except StackError as error:
                 self.notes.append(f"grafana isn't part of this stack: {error}")
         return found
+
+    @staticmethod
+    def _find_etcd() -> Path:
+        try:
+            return find_etcd()
+        except Precondition as error:
+            raise StackError(
+                f"{error}; or leave the scheduler out: make up ARGS='--without scheduler'"
+            ) from error
 
     # ---- up and down ----
 
@@ -210,7 +227,7 @@ class Stack(StackView):
             now = crashes(self.layout)
             for process in list(waiting):
                 state = states.get(process.name)
-                reason = health.fault(process, self.ca_file) if state and state.up else status.why_down(state)
+                reason = self._fault(process) if state and state.up else status.why_down(state)
                 if not reason:
                     waiting.remove(process)
                     continue
@@ -228,10 +245,11 @@ class Stack(StackView):
 
     def _wait_for_the_door(self, deadline: float) -> None:
         """Return when the gateway, if it serves, reaches the services that serve."""
-        by_name = {process.name: process for process in self._services()}
-        gateway = by_name.pop("gateway")
+        services = self._services()
+        (gateway,) = (process for process in services if process.name == "gateway")
+        behind = [process for process in services if process.behind_the_door]
         while not health.fault(gateway, self.ca_file):
-            reason = health.fault_at_the_door(gateway, by_name.values(), self.ca_file, self.admin_key)
+            reason = health.fault_at_the_door(gateway, behind, self.ca_file, self.admin_key)
             if not reason:
                 return
             if time.monotonic() > deadline:

@@ -1,13 +1,11 @@
 """What is known of each process of a running stack."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
-from deploy.local import health
 from deploy.local.layout import Layout
 from deploy.local.supervision import Crashes, Supervised, crashes
 from deploy.local.topology import Process
@@ -107,16 +105,26 @@ def _same(member: psutil.Process, parent: int) -> bool:
 
 
 def rows(
-    layout: Layout, states: Mapping[str, Supervised], processes: Iterable[Process], ca_file: Path
+    layout: Layout,
+    states: Mapping[str, Supervised],
+    processes: Iterable[Process],
+    fault: Callable[[Process], str],
 ) -> list[Row]:
-    """Return one row for each of the processes that the supervisor knows, probing those that are up."""
+    """Return one row for each of the processes that the supervisor knows.
+
+    Args:
+        layout: of the stack.
+        states: what the supervisor says.
+        processes: to look at.
+        fault: returns why one that is up doesn't serve, or "".
+    """
     ends = crashes(layout)
     found = []
     for process in processes:
         state = states.get(process.name)
         if state is None:
             continue
-        reason = health.fault(process, ca_file) if state.up else why_down(state)
+        reason = fault(process) if state.up else why_down(state)
         ended = ends.get(process.name, Crashes())
         found.append(
             Row(

@@ -1,7 +1,7 @@
 """The processes of the local stack: ports, commands, settings, how each tells that it is healthy."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -12,9 +12,18 @@ from deploy.local.layout import ROOT, Layout, Options
 HOST = "127.0.0.1"
 METRICS = 1000
 """A service's metrics are on its port plus this."""
-GATEWAY, GATEWAY_HTTP, TUNNEL, DEPLOYER, PROMETHEUS, GRAFANA = 7400, 7480, 7405, 7410, 7490, 7491
-SERVICES = ("deployer", "tunnel", "gateway")
-MONITORING = ("prometheus", "grafana")
+GATEWAY, GATEWAY_HTTP, TUNNEL, DEPLOYER, ENGINE, SCHEDULER = 7400, 7480, 7405, 7410, 7420, 7430
+RUNNER = 7431
+"""It listens on its metrics port only."""
+GANGS = (7461, 7477)
+"""First and last of the ports that workers of one job meet on. A stack moved by hundreds never needs them."""
+ETCD, ETCD_PEERS, PROMETHEUS, GRAFANA = 7379, 7378, 7490, 7491
+IDENTITIES = ("deployer", "tunnel", "engine", "scheduler", "scheduler-runner", "gateway")
+"""Whoever signs for itself to the others."""
+OPTIONAL = ("engine", "scheduler", "runner", "prometheus", "grafana")
+"""What can be left out; the scheduler takes its etcd and its runner along."""
+NODE = "local"
+"""The node that the stack's runner is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,8 @@ class Process:
         environment: variables on top of the supervisor's own.
         endpoints: what it listens on; the first is the one to probe.
         probe: path of the HTTP health check, or "" for gRPC's health service.
+        node: the node that it serves as, of one that listens nowhere: the scheduler says whether it is there.
+        behind_the_door: whether the gateway passes calls on to it.
         start_order: lower ones are started first.
         stop_s: seconds between SIGTERM and SIGKILL.
     """
@@ -51,6 +62,8 @@ class Process:
     endpoints: tuple[Endpoint, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     probe: str = ""
+    node: str = ""
+    behind_the_door: bool = False
     start_order: int = 10
     stop_s: int = 15
 
@@ -65,32 +78,47 @@ def shifted(port: int, options: Options) -> int:
     if not 1024 <= moved <= 65535:
         raise StackError(
             f"--port-offset {options.port_offset} moves port {port} to {moved}; "
-            f"ports go from 1024 to 65535, so the offset from -6376 to {65535 - METRICS - DEPLOYER}"
+            "ports go from 1024 to 65535, so the offset from "
+            f"{1024 - ETCD_PEERS} to {65535 - METRICS - RUNNER}"
         )
     return moved
 
 
-def _service(
+def _settings(
     name: str,
-    module: tuple[str, ...],
-    port: int,
     layout: Layout,
-    options: Options,
     environ: Mapping[str, str],
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the command of a service, and the settings that every service has."""
-    prefix = f"ISTHMUS_{name.upper()}_"
-    settings = {
-        "HOST": HOST,
-        "PORT": str(shifted(port, options)),
-        "METRICS_PORT": str(shifted(port + METRICS, options)),
-        "IDENTITY_KEY_FILE": str(layout.identity_dir / f"{name}.key"),
-        "IDENTITY_TRUST_DIR": str(layout.trust_dir),
+    **settings: object,
+) -> dict[str, str]:
+    """Return a service's environment: what the caller set for it, and what the stack decides, which wins."""
+    prefix = _prefix(name)
+    longer = tuple(
+        _prefix(other) for other in IDENTITIES if _prefix(other).startswith(prefix) and other != name
+    )
+    mine = {
+        key: value
+        for key, value in environ.items()
+        if key.startswith(prefix) and not (longer and key.startswith(longer))
     }
-    # What the caller set for a service (its log level, a limit) reaches it; what the stack decides wins.
-    mine = {key: value for key, value in environ.items() if key.startswith(prefix)}
-    mine |= {prefix + key: value for key, value in settings.items()}
-    return (sys.executable, "-m", *module), mine
+    decided = {
+        "IDENTITY_KEY_FILE": layout.identity_dir / f"{name}.key",
+        "IDENTITY_TRUST_DIR": layout.trust_dir,
+        **settings,
+    }
+    return mine | {prefix + key: str(value) for key, value in decided.items()}
+
+
+def _prefix(name: str) -> str:
+    return f"ISTHMUS_{name.upper().replace('-', '_')}_"
+
+
+def _listening(port: int, options: Options) -> dict[str, object]:
+    """Return the settings of whoever listens."""
+    return {
+        "HOST": HOST,
+        "PORT": shifted(port, options),
+        "METRICS_PORT": shifted(port + METRICS, options),
+    }
 
 
 def database_url(layout: Layout, name: str) -> str:
@@ -99,67 +127,139 @@ def database_url(layout: Layout, name: str) -> str:
 
 
 def services(layout: Layout, options: Options, environ: Mapping[str, str]) -> list[Process]:
-    """Return the services of the stack."""
+    """Return the services of the stack, as far as they aren't left out."""
 
     def local(port: int) -> str:
         return f"{HOST}:{shifted(port, options)}"
 
-    deployer_command, deployer = _service(
-        "deployer", ("services.deployer",), DEPLOYER, layout, options, environ
-    )
-    deployer |= {
-        "ISTHMUS_DEPLOYER_DATABASE_URL": database_url(layout, "deployer"),
-        "ISTHMUS_DEPLOYER_DATA_DIR": str(layout.data_dir("deployer") / "blobs"),
-        "ISTHMUS_DEPLOYER_SIGNING_KEY_FILE": str(layout.data_dir("deployer") / "signing.key"),
-    }
-    tunnel_command, tunnel = _service(
-        "tunnel", ("services.gateway", "--role", "tunnel"), TUNNEL, layout, options, environ
-    )
-    tunnel |= {"ISTHMUS_TUNNEL_DATA_DIR": str(layout.data_dir("tunnel"))}
-    gateway_command, gateway = _service("gateway", ("services.gateway",), GATEWAY, layout, options, environ)
-    gateway |= {
-        "ISTHMUS_GATEWAY_HTTP_PORT": str(shifted(GATEWAY_HTTP, options)),
-        "ISTHMUS_GATEWAY_DATABASE_URL": database_url(layout, "gateway"),
-        "ISTHMUS_GATEWAY_UPSTREAMS": f"deployer={local(DEPLOYER)},tunnel={local(TUNNEL)}",
-    }
-    if options.tls:
-        gateway |= {
-            "ISTHMUS_GATEWAY_TLS_CERT_FILE": str(layout.tls_dir / "gateway.pem"),
-            "ISTHMUS_GATEWAY_TLS_KEY_FILE": str(layout.tls_dir / "gateway.key"),
-        }
+    def endpoints(what: str, port: int) -> tuple[Endpoint, ...]:
+        metrics = Endpoint("metrics", shifted(port + METRICS, options), "http")
+        return Endpoint(what, shifted(port, options)), metrics
 
-    def metrics(port: int) -> Endpoint:
-        return Endpoint("metrics", shifted(port + METRICS, options), "http")
+    def service(name: str, what: str, port: int, *arguments: str, **settings: object) -> Process:
+        return Process(
+            name,
+            (sys.executable, "-m", *arguments),
+            endpoints(what, port),
+            _settings(name, layout, environ, **_listening(port, options), **settings),
+            behind_the_door=True,
+        )
 
-    return [
-        Process(
+    deployer = layout.data_dir("deployer")
+    found = [
+        service(
             "deployer",
-            deployer_command,
-            (Endpoint("tasks, releases, devices", shifted(DEPLOYER, options)), metrics(DEPLOYER)),
-            deployer,
+            "tasks, releases, devices",
+            DEPLOYER,
+            "services.deployer",
+            DATABASE_URL=database_url(layout, "deployer"),
+            DATA_DIR=deployer / "blobs",
+            SIGNING_KEY_FILE=deployer / "signing.key",
         ),
-        Process(
+        service(
             "tunnel",
-            tunnel_command,
-            (Endpoint("the devices' frames", shifted(TUNNEL, options)), metrics(TUNNEL)),
-            tunnel,
+            "the devices' frames",
+            TUNNEL,
+            *("services.gateway", "--role", "tunnel"),
+            DATA_DIR=layout.data_dir("tunnel"),
+        ),
+        service(
+            "engine",
+            "plans of models",
+            ENGINE,
+            "services.engine",
+            DATA_DIR=layout.data_dir("engine"),
+            DEPLOYER_TARGET=local(DEPLOYER),
+        ),
+        service(
+            "scheduler",
+            "jobs, queues, nodes",
+            SCHEDULER,
+            "services.scheduler",
+            DATA_DIR=layout.data_dir("scheduler"),
+            ETCD_ENDPOINTS=local(ETCD),
+            DEPLOYER_TARGET=local(DEPLOYER),
         ),
         Process(
-            "gateway",
-            gateway_command,
-            (
-                Endpoint(
-                    "the door: every service", shifted(GATEWAY, options), "grpcs" if options.tls else "grpc"
-                ),
-                Endpoint(
-                    "blobs over HTTP", shifted(GATEWAY_HTTP, options), "https" if options.tls else "http"
-                ),
-                metrics(GATEWAY),
+            "runner",
+            (sys.executable, "-m", "services.scheduler", "--role", "runner"),
+            (Endpoint("metrics", shifted(RUNNER + METRICS, options), "http"),),
+            _settings(
+                "scheduler-runner",
+                layout,
+                environ,
+                NODE=NODE,
+                METRICS_PORT=shifted(RUNNER + METRICS, options),
+                FIRST_PORT=shifted(GANGS[0], options),
+                LAST_PORT=shifted(GANGS[1], options),
+                STATE_DIR=layout.data_dir("runner"),
+                SCHEDULER_TARGET=local(SCHEDULER),
+                DEPLOYER_TARGET=local(DEPLOYER),
             ),
-            gateway,
-            start_order=20,
+            node=NODE,
+            start_order=15,
         ),
     ]
+    left_out = {*options.without, *(("runner",) if "scheduler" in options.without else ())}
+    found = [process for process in found if process.name not in left_out]
+    return [*found, _gateway(layout, options, environ, [each for each in found if each.behind_the_door])]
+
+
+def _gateway(
+    layout: Layout, options: Options, environ: Mapping[str, str], upstreams: Sequence[Process]
+) -> Process:
+    """Return the process of the gateway, before these."""
+    settings = _listening(GATEWAY, options) | {
+        "HTTP_PORT": shifted(GATEWAY_HTTP, options),
+        "DATABASE_URL": database_url(layout, "gateway"),
+        "UPSTREAMS": ",".join(f"{each.name}={each.endpoints[0].address}" for each in upstreams),
+    }
+    if options.tls:
+        settings |= {
+            "TLS_CERT_FILE": layout.tls_dir / "gateway.pem",
+            "TLS_KEY_FILE": layout.tls_dir / "gateway.key",
+        }
+    return Process(
+        "gateway",
+        (sys.executable, "-m", "services.gateway"),
+        (
+            Endpoint(
+                "the door: every service", shifted(GATEWAY, options), "grpcs" if options.tls else "grpc"
+            ),
+            Endpoint("blobs over HTTP", shifted(GATEWAY_HTTP, options), "https" if options.tls else "http"),
+            Endpoint("metrics", shifted(GATEWAY + METRICS, options), "http"),
+        ),
+        _settings("gateway", layout, environ, **settings),
+        start_order=20,
+    )
+
+
+def etcd(binary: Path, layout: Layout, options: Options) -> Process:
+    """Return the process of etcd, a cluster of one, for the scheduler's objects."""
+    clients, peers, metrics = (
+        Endpoint(what, shifted(port, options), "http")
+        for what, port in (
+            ("the scheduler's objects", ETCD),
+            ("its peers", ETCD_PEERS),
+            ("metrics", ETCD + METRICS),
+        )
+    )
+    return Process(
+        "etcd",
+        (
+            str(binary),
+            *("--name", "local", "--data-dir", str(layout.data_dir("etcd") / "member.etcd")),
+            *("--listen-client-urls", clients.address, "--advertise-client-urls", clients.address),
+            *("--listen-peer-urls", peers.address, "--initial-advertise-peer-urls", peers.address),
+            *("--initial-cluster", f"local={peers.address}", "--listen-metrics-urls", metrics.address),
+            # Watches that fall further behind list again; without a bound the history would fill the disk.
+            *("--auto-compaction-mode", "periodic", "--auto-compaction-retention", "1h"),
+            *("--logger", "zap"),
+        ),
+        (clients, peers, metrics),
+        probe="/health",
+        start_order=5,
+    )
 
 
 def prometheus(binary: Path, layout: Layout, options: Options, digest: str) -> Process:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deploy.local import status, topology
+from deploy.local import health, status, topology
 from deploy.local.errors import StackError
 from deploy.local.layout import Layout, Options, default_home
 from deploy.local.ports import members
@@ -59,6 +59,17 @@ class StackView:
     def _services(self) -> list[Process]:
         return topology.services(self.layout, self.options, self._environ)
 
+    def _etcd(self, binary: Path) -> list[Process]:
+        left_out = "scheduler" in self.options.without
+        return [] if left_out else [topology.etcd(binary, self.layout, self.options)]
+
+    def _fault(self, process: Process) -> str:
+        """Return why a process doesn't serve, or "" when it does."""
+        if not process.node:
+            return health.fault(process, self.ca_file)
+        (gateway,) = (each for each in self._services() if each.name == "gateway")
+        return health.fault_of_node(process.node, gateway, self.ca_file, self.admin_key)
+
     def _running_processes(self) -> list[Process]:
         """Return the processes that the supervisor knows of, without fetching anything."""
         known = self._supervisor.processes()
@@ -66,6 +77,7 @@ class StackView:
 
     def _everything(self) -> list[Process]:
         return [
+            *self._etcd(Path("etcd")),
             *self._services(),
             topology.prometheus(Path("prometheus"), self.layout, self.options, ""),
             topology.grafana(Path("grafana"), self.layout, self.options, ""),
@@ -75,7 +87,7 @@ class StackView:
     def endpoints(self) -> dict[str, str]:
         """Where the stack listens: each service's gRPC address by name, and ``gateway-http``."""
         services = self._services()
-        found = {process.name: process.endpoints[0].address for process in services}
+        found = {process.name: process.endpoints[0].address for process in services if not process.node}
         (gateway,) = (process for process in services if process.name == "gateway")
         return found | {"gateway-http": gateway.endpoints[1].address}
 
@@ -124,7 +136,7 @@ class StackView:
         """
         if self.running():
             states, processes = self._supervisor.processes(), self._running_processes()
-            return status.rows(self.layout, states, processes, self.ca_file)
+            return status.rows(self.layout, states, processes, self._fault)
         return status.left_behind(members(str(self.layout.home)), self._everything())
 
     def pid(self, name: str) -> int:
@@ -156,5 +168,4 @@ class StackView:
 
     def ports(self) -> list[int]:
         """Return every port that the stack may listen on."""
-        monitored = [topology.shifted(port, self.options) for port in (topology.PROMETHEUS, topology.GRAFANA)]
-        return [endpoint.port for process in self._services() for endpoint in process.endpoints] + monitored
+        return [endpoint.port for process in self._everything() for endpoint in process.endpoints]

@@ -11,7 +11,7 @@ from deploy.local.ports import free_offset
 from deploy.local.stack import Stack
 
 FAKE = Path(__file__).with_name("fake_service.py")
-NO_MONITORING = ("grafana", "prometheus")
+WITHOUT = ("engine", "grafana", "prometheus", "scheduler")
 
 
 @pytest.fixture
@@ -40,9 +40,7 @@ def make_stack(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
     made: list[Stack] = []
 
     def make(offset: int, name: str = "home", tls: bool = False, **environ: str) -> Stack:
-        stack = Stack(
-            tmp_path / name, offset, without=NO_MONITORING, tls=tls, environ={**os.environ, **environ}
-        )
+        stack = Stack(tmp_path / name, offset, without=WITHOUT, tls=tls, environ={**os.environ, **environ})
         made.append(stack)
         return stack
 

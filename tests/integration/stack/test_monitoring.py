@@ -22,6 +22,7 @@ from deploy.local.fetch import find_prometheus
 from deploy.local.layout import ROOT, Layout, Options, cache_folder
 from deploy.local.stack import Stack
 
+COMPUTE = ("engine", "scheduler")
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
 
 
@@ -41,7 +42,7 @@ def promtool(prometheus: Path) -> Path:
 
 @pytest.fixture
 def stack(fake_services: None, prometheus: Path, offset: int, tmp_path: Path) -> Iterator[Stack]:
-    with Stack(tmp_path / "home", offset, without=["grafana"]) as stack:
+    with Stack(tmp_path / "home", offset, without=["grafana", *COMPUTE]) as stack:
         stack.up()
         yield stack
 
@@ -141,7 +142,7 @@ def test_grafana_is_started_where_it_is_found(
     binary.write_text(GRAFANA.format(python=sys.executable))
     binary.chmod(0o755)
     monkeypatch.setenv("PATH", f"{binary.parent}:{os.environ['PATH']}")
-    with Stack(tmp_path / "home", offset, without=["prometheus"]) as stack:
+    with Stack(tmp_path / "home", offset, without=["prometheus", *COMPUTE]) as stack:
         assert [process.name for process in stack.up()] == ["deployer", "tunnel", "gateway", "grafana"]
         assert [row.health for row in stack.status()] == [""] * 4
         started = json.loads((stack.layout.data_dir("grafana") / "started.json").read_text())
@@ -160,7 +161,7 @@ def test_grafana_is_started_where_it_is_found(
 
 def test_a_machine_without_grafana_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    stack = Stack(tmp_path / "home", without=["prometheus"])
+    stack = Stack(tmp_path / "home", without=["prometheus", *COMPUTE])
     stack.layout.make()
     assert [process.name for process in stack.processes()] == ["deployer", "tunnel", "gateway"]
     assert stack.notes == [

@@ -26,9 +26,11 @@ from deploy.local.layout import Layout, Options
 from deploy.local.stack import Stack
 from deploy.local.status import Row
 from deploy.local.supervision import alive
+from tests.integration.stack.conftest import WITHOUT
 
 pytestmark = pytest.mark.usefixtures("fake_services")
 MakeStack = Callable[..., Stack]
+LEFT_OUT = [word for name in WITHOUT for word in ("--without", name)]
 
 
 def eventually(condition: Callable[[], bool], what: str, deadline_s: float = 60) -> None:
@@ -282,7 +284,7 @@ def test_a_stack_keeps_its_options_while_it_runs(make_stack: MakeStack, offset: 
     started = make_stack(offset)
     started.up()
     found = Stack(started.layout.home)
-    assert found.options == Options(offset, ("grafana", "prometheus"), tls=False)
+    assert found.options == Options(offset, WITHOUT, tls=False)
     before = pids(started)
     found.up()
     assert pids(found) == before
@@ -307,7 +309,7 @@ def test_a_stack_whose_supervisor_was_killed_says_so_and_comes_back_as_it_was(
         (name, before[name], "unsupervised") for name in ("deployer", "tunnel", "gateway")
     ]
     assert main(["up", *home]) == 0
-    assert found.options == Options(offset, ("grafana", "prometheus"), tls=False)
+    assert found.options == Options(offset, WITHOUT, tls=False)
     assert found.running()
     assert not pids(found).items() & before.items()
     assert main(["down", *home]) == 0
@@ -325,7 +327,7 @@ def test_an_interrupted_start_says_that_it_goes_on(
     arguments = ["up", "--home", str(stack.layout.home), "--port-offset", str(offset)]
     with monkeypatch.context() as patch:
         patch.setattr(Stack, "_wait_healthy", interrupted)
-        assert main([*arguments, "--without", "grafana", "--without", "prometheus"]) == 130
+        assert main([*arguments, *LEFT_OUT]) == 130
     assert "goes on starting" in capsys.readouterr().err
     Stack(stack.layout.home).wait_healthy()
     assert Stack(stack.layout.home).options.port_offset == offset
@@ -391,10 +393,9 @@ class TestCommandLine:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         home = make_stack(offset).layout.home
-        without = ["--without", "prometheus", "--without", "grafana"]
         assert main(self.arguments(home, "status")) == 3
         assert "isn't running" in capfd.readouterr().out
-        assert main(self.arguments(home, "up", "--port-offset", str(offset), *without)) == 0
+        assert main(self.arguments(home, "up", "--port-offset", str(offset), *LEFT_OUT)) == 0
         out = capfd.readouterr().out
         for expected in (
             f"127.0.0.1:{7400 + offset}",
@@ -454,7 +455,7 @@ class TestCommandLine:
         self, tmp_path: Path, capfd: pytest.CaptureFixture[str], offset_text: str
     ) -> None:
         assert main(self.arguments(tmp_path / "home", "up", "--port-offset", offset_text)) == 1
-        assert "the offset from -6376 to 57125" in capfd.readouterr().err
+        assert "the offset from -6354 to 57104" in capfd.readouterr().err
 
     def test_a_home_that_cannot_be_made(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "file").touch()

@@ -1,6 +1,7 @@
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -46,6 +47,32 @@ def test_who_listens_is_found_and_who_does_not_is_not() -> None:
     assert len(holder.command) == 120
     assert holders([port]) == {}
     assert members("/some/stack") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ"),
+    [
+        (("-I", "-S", "-E", "{folder}/boot.py", "{home}/runner/workers/u-1-0"), {}),
+        (("{folder}/boot.py",), {"ISTHMUS_WORKER": "u-1-0", "HOME": "{home}/runner/workers/u-1-0/job"}),
+    ],
+    ids=["its keeper", "its program"],
+)
+def test_what_a_job_runs_belongs_to_the_stack_of_its_runner(
+    tmp_path: Path, arguments: tuple[str, ...], environ: dict[str, str]
+) -> None:
+    home = tmp_path / "home"
+    (tmp_path / "boot.py").write_text("import sys; print(flush=True); sys.stdin.read()")
+    places = {"folder": str(tmp_path), "home": str(home)}
+    with subprocess.Popen(
+        [sys.executable, *(word.format(**places) for word in arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={name: value.format(**places) for name, value in environ.items()},
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert members(str(home)) == [psutil.Process(process.pid)]
+        assert members(str(tmp_path / "hom")) == members(str(home / "runner")) == []
 
 
 def test_what_another_users_process_hides_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,62 @@ def by_name(options: Options, home: Path = Path("/h"), **environ: str) -> dict[s
     return {process.name: process for process in topology.services(Layout(home), options, environ)}
 
 
+def everything(options: Options) -> list[topology.Process]:
+    layout = Layout(Path("/h"))
+    return [*topology.services(layout, options, {}), topology.etcd(Path("etcd"), layout, options)]
+
+
+def test_workers_meet_on_ports_that_nothing_else_takes() -> None:
+    # Not even a stack beside this one, which is moved by hundreds.
+    taken = {endpoint.port % 100 for process in everything(Options()) for endpoint in process.endpoints}
+    first, last = topology.GANGS
+    assert not taken & {port % 100 for port in range(first, last + 1)}
+    runner = by_name(Options(port_offset=100))["runner"].environment
+    assert runner["ISTHMUS_SCHEDULER_RUNNER_FIRST_PORT"] == "7561"
+
+
 def test_the_ports_are_those_of_the_documentation() -> None:
     found = {
         name: [endpoint.port for endpoint in process.endpoints]
         for name, process in by_name(Options()).items()
     }
-    assert found == {"deployer": [7410, 8410], "tunnel": [7405, 8405], "gateway": [7400, 7480, 8400]}
+    assert found == {
+        "deployer": [7410, 8410],
+        "tunnel": [7405, 8405],
+        "engine": [7420, 8420],
+        "scheduler": [7430, 8430],
+        "runner": [8431],
+        "gateway": [7400, 7480, 8400],
+    }
+    etcd = topology.etcd(Path("etcd"), Layout(Path("/h")), Options())
+    assert [endpoint.port for endpoint in etcd.endpoints] == [7379, 7378, 8379]
+
+
+def test_what_is_left_out_takes_along_what_needs_it() -> None:
+    assert set(by_name(Options(without=("scheduler",)))) == {"deployer", "tunnel", "engine", "gateway"}
+    assert set(by_name(Options(without=("runner",)))) == {
+        "deployer",
+        "tunnel",
+        "engine",
+        "scheduler",
+        "gateway",
+    }
+    few = by_name(Options(without=("engine", "scheduler")))
+    assert set(few) == {"deployer", "tunnel", "gateway"}
+    upstreams = few["gateway"].environment["ISTHMUS_GATEWAY_UPSTREAMS"]
+    assert upstreams == "deployer=127.0.0.1:7410,tunnel=127.0.0.1:7405"
+
+
+def test_etcd_is_where_the_scheduler_looks_for_it() -> None:
+    options = Options(port_offset=100)
+    etcd = topology.etcd(Path("/bin/etcd"), Layout(Path("/h")), options)
+    scheduler = by_name(options)["scheduler"]
+    assert etcd.endpoints[0].address == "http://127.0.0.1:7479"
+    assert scheduler.environment["ISTHMUS_SCHEDULER_ETCD_ENDPOINTS"] == "127.0.0.1:7479"
+    # Nobody off this machine reaches it: it asks nobody who they are.
+    urls = [word for word in etcd.command if "://" in word]
+    assert urls
+    assert all("://127.0.0.1:" in url for url in urls)
 
 
 def test_an_offset_moves_every_port_and_what_points_at_it() -> None:
@@ -29,17 +79,16 @@ def test_an_offset_moves_every_port_and_what_points_at_it() -> None:
             for value in process.environment.values()
             for endpoint in still[name].endpoints
         )
-    assert (
-        moved["gateway"].environment["ISTHMUS_GATEWAY_UPSTREAMS"]
-        == "deployer=127.0.0.1:7510,tunnel=127.0.0.1:7505"
+    assert moved["gateway"].environment["ISTHMUS_GATEWAY_UPSTREAMS"] == (
+        "deployer=127.0.0.1:7510,tunnel=127.0.0.1:7505,engine=127.0.0.1:7520,scheduler=127.0.0.1:7530"
     )
 
 
-@pytest.mark.parametrize("offset", [-6377, 57126])
+@pytest.mark.parametrize("offset", [-6355, 57105])
 def test_an_offset_that_moves_a_port_out_of_range_is_refused(offset: int) -> None:
-    with pytest.raises(StackError, match="the offset from -6376 to 57125"):
-        by_name(Options(port_offset=offset))
-    assert by_name(Options(port_offset=offset + (1 if offset < 0 else -1)))
+    with pytest.raises(StackError, match="the offset from -6354 to 57104"):
+        everything(Options(port_offset=offset))
+    assert everything(Options(port_offset=offset + (1 if offset < 0 else -1)))
 
 
 def test_settings_of_the_caller_reach_their_service_and_no_other() -> None:
@@ -49,6 +98,20 @@ def test_settings_of_the_caller_reach_their_service_and_no_other() -> None:
     assert found["gateway"].environment["ISTHMUS_GATEWAY_PORT"] == "7400"
     assert not any("LOG_LEVEL" in key for key in found["deployer"].environment)
     assert "OTHER" not in found["gateway"].environment
+
+
+def test_settings_of_the_runner_are_none_of_the_schedulers() -> None:
+    found = by_name(
+        Options(), ISTHMUS_SCHEDULER_RUNNER_LOG_LEVEL="DEBUG", ISTHMUS_SCHEDULER_LOG_LEVEL="ERROR"
+    )
+    levels = {
+        name: {key: value for key, value in found[name].environment.items() if key.endswith("LOG_LEVEL")}
+        for name in ("scheduler", "runner")
+    }
+    assert levels == {
+        "scheduler": {"ISTHMUS_SCHEDULER_LOG_LEVEL": "ERROR"},
+        "runner": {"ISTHMUS_SCHEDULER_RUNNER_LOG_LEVEL": "DEBUG"},
+    }
 
 
 def test_tls_is_the_gateways_alone() -> None:
