@@ -13,9 +13,11 @@ from pathlib import Path
 from deploy.local.errors import StackError
 from deploy.local.layout import cache_folder
 from deploy.local.stack import Stack
-from examples.demo.data import movielens, own_log
-from examples.demo.scenario import genre_profile, value_profile
-from examples.demo.story import Plan, Story
+from examples.demo.click import ClickModel
+from examples.demo.data import own_log
+from examples.demo.movielens import movielens
+from examples.demo.scenario import value_profile
+from examples.demo.story import Make, Plan, Story
 from libs.common.errors import Error
 
 
@@ -40,6 +42,9 @@ def main() -> int:
         default=Plan.replay_s,
         help="seconds that the good version runs before the bad one comes (default %(default)g)",
     )
+    parser.add_argument(
+        "--epochs", type=int, default=4, help="most epochs of training, without --data (default %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--home", type=Path, help="folder of the local stack (default: ISTHMUS_HOME, or var)")
     parser.add_argument("--port-offset", type=int, help="added to every port of a stack that it starts")
@@ -47,22 +52,32 @@ def main() -> int:
     options = parser.parse_args()
     if options.devices < 4 or options.rate <= 0:
         parser.error("--devices must be at least 4, and --rate more than 0")
-    if options.replay_s < 0:
-        parser.error("--replay-s must not be negative")
+    if options.replay_s < 0 or options.epochs < 1:
+        parser.error("--replay-s must not be negative, and --epochs at least 1")
     try:
         with _scratch() as home:
-            if options.data:
-                scenario = value_profile(own_log(options.data), home, options.event, options.field)
-            else:
-                scenario = genre_profile(movielens(cache_folder(os.environ)))
+            title, make = _subject(options, home)
             plan = Plan(devices=options.devices, events_per_s=options.rate, replay_s=options.replay_s)
             with _stack(options.home, options.port_offset, options.keep) as stack:
-                report = Story(plan, scenario, stack.gateway, stack.admin_key_file, home).run()
+                report = Story(plan, title, make, stack.gateway, stack.admin_key_file, home).run()
     except (Error, StackError) as error:
         sys.stderr.write(f"demo: {error}\n")
         return 1
     report.show(options.json)
     return 0 if report.good else 1
+
+
+def _subject(options: argparse.Namespace, home: Path) -> tuple[str, Make]:
+    """Return what the demo is about, and what makes its scenario; a log of one's own is read at once.
+
+    Raises:
+        Invalid: when the data can't be had or used.
+    """
+    if options.data:
+        scenario = value_profile(own_log(options.data), home, options.event, options.field)
+        return scenario.log.title, lambda *_: scenario
+    click = ClickModel(movielens(cache_folder(os.environ)), options.epochs)
+    return click.title, click.scenario
 
 
 @contextlib.contextmanager

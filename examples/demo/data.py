@@ -1,9 +1,4 @@
-"""The demo's events: MovieLens-100K, or anybody's own log.
-
-MovieLens-100K (F. M. Harper and J. A. Konstan, "The MovieLens Datasets", ACM TiiS 5(4), 2015) isn't ours to
-hand on, so it is taken at run time out of the `recbole` wheel, which ships it, into a cache. Its ratings are
-real. The page events around each rating are derived from it, and every one says so (`"synthetic": true`).
-"""
+"""The demo's events: anybody's own log, and how events are dealt to devices."""
 
 from __future__ import annotations
 
@@ -11,9 +6,6 @@ import csv
 import io
 import json
 import math
-import subprocess
-import sys
-import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,9 +14,6 @@ from pathlib import Path
 from libs.common.errors import Invalid
 from libs.task.event import Event, event_from_json
 
-_FOLDER = "recbole/dataset_example/ml-100k/"
-_REQUIREMENTS = Path(__file__).with_name("dataset.txt")
-_VIEW_S = 20.0
 _MAX_LOG_EVENTS = 2_000_000
 
 
@@ -35,76 +24,6 @@ class Log:
     title: str
     """What it is, for the table."""
     users: dict[str, list[Event]]
-
-
-def movielens(cache: Path) -> Log:
-    """Return MovieLens-100K as page and rating events: three for each rating.
-
-    Args:
-        cache: folder that keeps the wheel between runs.
-
-    Raises:
-        Invalid: when the wheel can't be had or doesn't hold the data.
-    """
-    with zipfile.ZipFile(_wheel(cache)) as wheel:
-        items = {row["item_id:token"]: row for row in _rows(wheel, "ml-100k.item")}
-        ratings: dict[str, list[tuple[float, str, float]]] = {}
-        for row in _rows(wheel, "ml-100k.inter"):
-            rating = (float(row["timestamp:float"]), row["item_id:token"], float(row["rating:float"]))
-            ratings.setdefault(row["user_id:token"], []).append(rating)
-    users = {user: list(_visits(user, sorted(rated), items)) for user, rated in ratings.items()}
-    count = sum(len(rated) for rated in ratings.values())
-    return Log(f"MovieLens-100K: {count:,} ratings of {len(users)} users", users)
-
-
-def _visits(
-    user: str, ratings: Iterable[tuple[float, str, float]], items: dict[str, dict[str, str]]
-) -> Iterator[Event]:
-    """Yield a user's ratings and, around each, the page visit that must have been (synthetic)."""
-    before = 0.0
-    for at, item_id, rating in ratings:
-        item = items[item_id]
-        shown: dict[str, object] = {"item_id": item_id, "genres": item["class:token_seq"].split()}
-        entered = {**shown, "title": item["movie_title:token_seq"], "synthetic": True}
-        # People rate several films in one second: a visit never starts before the last one ended.
-        yield Event(f"{user}-{item_id}-1", "page_enter", "item", user, max(before, at - _VIEW_S), entered)
-        yield Event(f"{user}-{item_id}-2", "rate", "item", user, at, {**shown, "rating": rating})
-        yield Event(
-            f"{user}-{item_id}-3", "page_exit", "item", user, at, {"item_id": item_id, "synthetic": True}
-        )
-        before = at
-
-
-def _wheel(cache: Path) -> Path:
-    """Return the wheel in `cache`, fetching it with pip, by its pinned digest, when it isn't there."""
-    cache.mkdir(parents=True, exist_ok=True)
-    found = sorted(cache.glob("recbole-*.whl"))
-    if not found:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-        command += [
-            "--disable-pip-version-check",
-            "--require-hashes",
-            "--dest",
-            str(cache),
-            "-r",
-            str(_REQUIREMENTS),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        found = sorted(cache.glob("recbole-*.whl"))
-        if done.returncode or not found:
-            raise Invalid(
-                "MovieLens-100K couldn't be fetched (pip download recbole): "
-                f"{done.stderr.strip()[-500:]}; give a log of your own with --data",
-                reason="NO_DATA",
-            )
-    return found[-1]
-
-
-def _rows(wheel: zipfile.ZipFile, name: str) -> Iterator[dict[str, str]]:
-    with wheel.open(_FOLDER + name) as raw:
-        yield from csv.DictReader(
-            io.TextIOWrapper(raw, encoding="utf-8"), delimiter="\t", quoting=csv.QUOTE_NONE
-        )
 
 
 def own_log(path: Path) -> Log:
@@ -221,6 +140,6 @@ def deal(log: Log, hands: int, events_each: int) -> list[list[Event]]:
 
 def _merge(log: Log, users: Iterable[str]) -> list[Event]:
     ranked = [(rank, user, event) for user in users for rank, event in enumerate(log.users[user])]
-    # A visit's three events stay together.
+    # Three events at a time: what MovieLens has for each rating.
     ranked.sort(key=lambda entry: (entry[0] // 3, entry[1], entry[0]))
     return [event for _, _, event in ranked]

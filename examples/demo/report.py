@@ -21,6 +21,16 @@ class Check:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How well the same events were scored in several ways."""
+
+    where: str
+    events: int
+    auc: dict[str, float]
+    """Area under the ROC curve by the scorer's name."""
+
+
 @dataclass(slots=True)
 class Report:
     """Figures and checks of one run."""
@@ -29,10 +39,15 @@ class Report:
     figures: dict[str, float] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
 
     def check(self, name: str, holds: bool, detail: str) -> None:
         """Add a check."""
         self.checks.append(Check(name, holds, detail))
+
+    def compare(self, where: str, events: int, auc: dict[str, float]) -> None:
+        """Add the AUC of several ways to score the same events."""
+        self.comparisons.append(Comparison(where, events, auc))
 
     @property
     def good(self) -> bool:
@@ -49,6 +64,7 @@ class Report:
                     {"name": check.name, "holds": check.holds, "detail": check.detail}
                     for check in self.checks
                 ],
+                "auc": {each.where: {"events": each.events, **each.auc} for each in self.comparisons},
                 "notes": self.notes,
                 "good": self.good,
             }
@@ -65,12 +81,32 @@ class Report:
             table.add_row(label, text)
         console.print(table)
         console.print()
+        if self.comparisons:
+            console.print(self._auc_table())
+            console.print()
         checks = Table("", "CHECK", "WHAT WAS SEEN", box=None, header_style="bold", pad_edge=False)
         for check in self.checks:
             checks.add_row("[green]ok[/]" if check.holds else "[red]FAILED[/]", check.name, check.detail)
         console.print(checks)
         for note in self.notes:
             console.print(f"\n{note}")
+
+    def _auc_table(self) -> Table:
+        table = Table("AUC", box=None, header_style="bold", pad_edge=False)
+        for each in self.comparisons:
+            table.add_column(f"{each.where.upper()}, {each.events:,} EVENTS", justify="right")
+        for name in dict.fromkeys(name for each in self.comparisons for name in each.auc):
+            cells = (each.auc.get(name) for each in self.comparisons)
+            table.add_row(_label(name), *("-" if cell is None else f"{cell:.4f}" for cell in cells))
+        return table
+
+
+def _label(name: str) -> str:
+    return {
+        "model": "click model",
+        "ftrl_frozen": "FTRL, frozen",
+        "ftrl_prequential": "FTRL, learning on",
+    }.get(name, name)
 
 
 def _for_people(name: str, value: float) -> tuple[str, str]:

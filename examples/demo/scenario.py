@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from examples.demo.data import Log
+from examples.demo.devices import Result
+from examples.demo.report import Report
 from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
 from libs.task.event import Event
@@ -33,13 +35,10 @@ class Scenario:
     """Fields that the manifest lets leave the device."""
     expected: Callable[[Iterable[Event]], dict[str, Value]]
     """From a device's events in the order they were fed: the right result by the id of its last event."""
-
-
-def genre_profile(log: Log) -> Scenario:
-    """Return the scenario of MovieLens-100K: each user's liking of genres."""
-    declared = frozenset({"user", "ratings", "profile"})
-    good, bad = TASKS / "genre-profile", TASKS / "genre-profile-bad"
-    return Scenario(log, "genre-profile", good, bad, declared, _genre_profiles)
+    agrees: Callable[[Value, Value], bool]
+    """Whether a device's result is the expected one."""
+    judge: Callable[[list[Result], Report], None] = lambda results, report: None
+    """Adds what else there is to say about the good results."""
 
 
 def value_profile(log: Log, scratch: Path, event: str | None, field: str | None) -> Scenario:
@@ -83,7 +82,13 @@ def value_profile(log: Log, scratch: Path, event: str | None, field: str | None)
         folders.append(folder)
     declared = frozenset({"total", "profile"})
     return Scenario(
-        log, "value-profile", folders[0], folders[1], declared, lambda events: _counts(events, chosen, name)
+        log,
+        "value-profile",
+        folders[0],
+        folders[1],
+        declared,
+        lambda events: _counts(events, chosen, name),
+        _agrees,
     )
 
 
@@ -97,20 +102,6 @@ def _windows(events: Iterable[Event], event_type: str, field: str) -> Iterator[t
             window = [old for old in history if event.time_s - _WINDOW_S < old.time_s <= event.time_s]
             # The latest stay; equal times are ordered by event id.
             yield event, sorted(window, key=lambda old: (old.time_s, old.event_id))[-_WINDOW_EVENTS:]
-
-
-def _genre_profiles(events: Iterable[Event]) -> dict[str, Value]:
-    expected: dict[str, Value] = {}
-    for event, window in _windows(events, "rate", "rating"):
-        ratings: defaultdict[str, list[float]] = defaultdict(list)
-        for old in window:
-            for genre in _values(old.fields["genres"]):
-                ratings[genre].append(float(str(old.fields["rating"])))
-        weights = {genre: sum(given) / 5.0 for genre, given in ratings.items()}
-        total = sum(weights.values()) or 1.0
-        shares = {genre: weight / total for genre, weight in weights.items()}
-        expected[event.event_id] = {"ratings": len(window), "profile": shares}
-    return expected
 
 
 def _counts(events: Iterable[Event], event_type: str, field: str) -> dict[str, Value]:
@@ -127,13 +118,6 @@ def _values(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else [str(value)]
 
 
-def agrees(value: Value, expected: Value) -> bool:
-    """Tell whether a device's result is the expected one, within the rounding that the task does."""
-    profile, shares = value["profile"], expected["profile"]
-    assert isinstance(shares, Mapping)
-    return (
-        isinstance(profile, Mapping)
-        and all(value[name] == wanted for name, wanted in expected.items() if name != "profile")
-        and profile.keys() == shares.keys()
-        and all(abs(float(profile[name]) - share) < 5e-4 for name, share in shares.items())
-    )
+def _agrees(value: Value, expected: Value) -> bool:
+    """Tell whether a device's result is the expected one."""
+    return all(value[name] == wanted for name, wanted in expected.items())

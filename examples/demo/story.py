@@ -1,4 +1,4 @@
-"""What the demo does, step by step: publish, release, run, break, roll back, count."""
+"""What the demo does, step by step: train, publish, release, run, break, roll back, count."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from examples.demo.cloud import Cloud
 from examples.demo.data import deal
 from examples.demo.devices import Device
 from examples.demo.report import Report, quantile
-from examples.demo.scenario import Scenario, Value, agrees
+from examples.demo.scenario import Scenario, Value
 from libs.common.errors import Error, Invalid, Unavailable
+
+Make = Callable[[Cloud, Path, Callable[[str], None], Report], Scenario]
+"""Makes the scenario, given the cloud, a folder, where to say what happens, and the report."""
 
 STEPS = "25%,50%,100%"
 _LEAST_EVENTS = 120
@@ -44,12 +47,11 @@ class Story:
     """One run of the demo against a running stack."""
 
     def __init__(
-        self, plan: Plan, scenario: Scenario, gateway: str, admin_key_file: Path, home: Path
+        self, plan: Plan, title: str, make: Make, gateway: str, admin_key_file: Path, home: Path
     ) -> None:
         self._plan = plan
-        self._scenario = scenario
-        self._good = f"{scenario.task}@1.0.0"
-        self._bad = f"{scenario.task}@1.1.0"
+        self._make = make
+        self._scenario: Scenario
         self._gateway = gateway
         self._tenant = f"demo-{uuid.uuid4().hex[:8]}"
         self._home = home / self._tenant
@@ -58,7 +60,7 @@ class Story:
         self._devices: list[Device] = []
         self._stop = threading.Event()
         self._events_per_s = plan.events_per_s
-        self.report = Report(scenario.log.title)
+        self.report = Report(title)
 
     def run(self) -> Report:
         """Run the whole story; the agents are gone afterwards.
@@ -68,6 +70,8 @@ class Story:
         """
         try:
             cloud = self._prepare()
+            self._scenario = self._make(cloud, self._home, self._say, self.report)
+            self._good, self._bad = (f"{self._scenario.task}@{version}" for version in ("1.0.0", "1.1.0"))
             self._start_devices(cloud)
             self._publish(cloud, self._scenario.good)
             self._release_good(cloud)
@@ -310,12 +314,14 @@ class Story:
         expected: dict[str, Value] = {}
         for device in self._devices:
             expected |= self._scenario.expected(device.events[: device.sent])
+        agrees = self._scenario.agrees
         right = sum(1 for result in good if agrees(result.value, expected[str(result.value["event_id"])]))
         self.report.check(
             "each result is what a second implementation computes",
             right == len(good) > 0,
-            f"{right:,} of {len(good):,} profiles agree",
+            f"{right:,} of {len(good):,} results agree",
         )
+        self._scenario.judge(good, self.report)
 
 
 def _active(device: Device) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 import time
@@ -14,15 +15,13 @@ import torch
 from .export import export  # noqa: TID252 (the folder is also a package of its own, in a job)
 from .fit import choose_epochs, fit, score  # noqa: TID252
 from .ftrl import score as score_ftrl  # noqa: TID252
-from .log import LEAST_RATING, WINDOW, BadLog, read_items, read_shown  # noqa: TID252
+from .log import LEAST_RATING, WINDOW, BadLog, Shown, read_items, read_shown  # noqa: TID252
 from .metrics import auc, log_loss  # noqa: TID252
 from .network import ClickModel  # noqa: TID252
 
-_VECTORS = 64
-
 
 def main() -> int:
-    """Write model.onnx, items.json, metrics.json and vectors.json; return 1 when the input can't be used."""
+    """Write model.onnx, items.json, metrics.json, predictions.csv; return 1 when the input can't be used."""
     parser = argparse.ArgumentParser(prog="python -m click_model", description=__doc__)
     parser.add_argument("ratings", type=Path, help="CSV: user, item, shown_s, rated_s, rating")
     parser.add_argument("items", type=Path, help='CSV: item, year, genres (joined by "|")')
@@ -62,13 +61,7 @@ def _run(options: argparse.Namespace) -> None:
     say(f"model: test AUC {auc(clicked, scores):.4f} frozen, of {len(clicked):,} events")
     options.out.mkdir(parents=True, exist_ok=True)
     export(network, options.out / "model.onnx")
-    rows = np.linspace(test, len(shown) - 1, _VECTORS).astype(np.int64)
-    vectors = {
-        "item": shown.item[rows].tolist(),
-        "history": shown.history[rows].tolist(),
-        "ratings": shown.ratings[rows].tolist(),
-        "click": scores[rows - test].tolist(),
-    }
+    _write_predictions(options.out / "predictions.csv", shown, test, (scores, frozen, prequential))
     metrics = {
         "label": f"rating >= {LEAST_RATING:g}",
         "train_events": test,
@@ -84,11 +77,20 @@ def _run(options: argparse.Namespace) -> None:
     }
     for name, content in (
         ("items.json", {"window": WINDOW, "index": items.index}),
-        ("vectors.json", vectors),
         ("metrics.json", metrics),
     ):
         (options.out / name).write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
-    say("model.onnx, items.json, metrics.json and vectors.json are written")
+    say("model.onnx, items.json, metrics.json and predictions.csv are written")
+
+
+def _write_predictions(path: Path, shown: Shown, test: int, scores: tuple[np.ndarray, ...]) -> None:
+    """Write what was predicted for each film of the test part, by the model and both baselines."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["user", "item", "clicked", "model", "ftrl_frozen", "ftrl_prequential"])
+        for number, (user, item) in enumerate(shown.names[test:]):
+            clicked = int(shown.clicked[test + number])
+            rows.writerow([user, item, clicked, *(repr(float(each[number])) for each in scores)])
 
 
 if __name__ == "__main__":

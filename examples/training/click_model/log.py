@@ -40,6 +40,8 @@ class Items:
 class Shown:
     """Films that were shown, oldest first, each with the user's ratings from strictly before it was shown."""
 
+    names: list[tuple[str, str]]
+    """User and film as the file names them."""
     user: np.ndarray
     """int64 [n]: number of the user."""
     item: np.ndarray
@@ -122,6 +124,7 @@ def read_shown(path: Path, items: Items) -> Shown:
         ratings[number, : len(window)] = [given for _, _, given in window]
         waiting[user].append((rated, item, rating))
     return Shown(
+        names=[(row[1], row[2]) for row in rows],
         user=np.array([users[row[1]] for row in rows], np.int64),
         item=np.array([items.index.get(row[2], 0) for row in rows], np.int64),
         history=history,

@@ -1,5 +1,6 @@
 """The training program as a job runs it: in a folder of its own, by its command."""
 
+import csv
 import json
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import onnxruntime
 import pytest
 
 from deploy.local.layout import ROOT
+from examples.training.click_model.log import read_items, read_shown
 
 Files = tuple[Path, Path]
 
@@ -41,14 +43,18 @@ def test_it_learns_and_writes_what_it_learnt(tmp_path: Path, files: Files) -> No
     # The log's rule is genre by user, which the history shows and user and film on their own don't.
     assert metrics["model"]["auc"] > 0.9
     session = onnxruntime.InferenceSession(str(found[0] / "model.onnx"), providers=["CPUExecutionProvider"])
-    vectors = json.loads((found[0] / "vectors.json").read_text("utf-8"))
-    item, history = (np.array(vectors[name], np.int64) for name in ("item", "history"))
-    ratings, click = (np.array(vectors[name], np.float32) for name in ("ratings", "click"))
-    for size in (1, 3, 64):
-        inputs = {"item": item[:size], "history": history[:size], "ratings": ratings[:size]}
+    with (found[0] / "predictions.csv").open(newline="") as file:
+        predictions = list(csv.DictReader(file))
+    shown = read_shown(files[0], read_items(files[1]))
+    assert [(row["user"], row["item"]) for row in predictions] == shown.names[1200:]
+    assert [float(row["clicked"]) for row in predictions] == shown.clicked[1200:].tolist()
+    for start, end in ((1200, 1201), (1201, 1204), (1204, 1500)):
+        rows = slice(start, end)
+        inputs = {"item": shown.item[rows], "history": shown.history[rows], "ratings": shown.ratings[rows]}
         (given,) = session.run(["click"], inputs)
-        assert given.shape == (size,)
-        assert np.abs(given - click[:size]).max() < 1e-5
+        expected = [float(row["model"]) for row in predictions[start - 1200 : end - 1200]]
+        assert given.shape == (end - start,)
+        assert np.abs(given - np.array(expected)).max() < 1e-5
     assert json.loads((found[0] / "items.json").read_text("utf-8"))["index"]["7"] == 7
 
 
