@@ -65,4 +65,4 @@ class SchedulerConfig(ServiceConfig):
         if self.identity_trust_dir is None:
             yield "--identity-trust-dir: is missing; without it no caller can be believed"
         if self.deployer_target and not is_loopback_target(self.deployer_target):
-            yield f"--deployer-target: {self.deployer_target!r} is off the loopback, which isn't supported yet"
+            yield f"--deployer-target: {self.deployer_target!r} is off the loopback; run one beside it"

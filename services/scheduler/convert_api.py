@@ -3,7 +3,7 @@
 from isthmus.scheduler.v1 import object_pb2 as pb
 from isthmus.scheduler.v1 import scheduler_pb2 as api
 from libs.common.names import JobName, NodeName, QueueName, TenantName, check_id
-from services.scheduler import convert
+from services.scheduler import convert, convert_job
 from services.scheduler.domain.jobs import Explanation, JobView, NewJob
 from services.scheduler.domain.logs import LogPart
 from services.scheduler.domain.nodes import NodeView
@@ -21,7 +21,7 @@ def new_job(request: api.CreateJobRequest) -> NewJob:
     return NewJob(
         tenant=tenant,
         job_id=check_id(request.job_id, "job_id") if request.job_id else "",
-        spec=convert.job_spec(request.job.spec, tenant),
+        spec=convert_job.job_spec(request.job.spec, tenant),
         labels=dict(request.job.metadata.labels),
         request_id=request.request_id,
         fingerprint=convert.fingerprint(request),
@@ -31,7 +31,7 @@ def new_job(request: api.CreateJobRequest) -> NewJob:
 
 def job(view: JobView) -> pb.Job:
     """Write a job."""
-    return convert.job_message(view.job, view.pending)
+    return convert_job.job_message(view.job, view.pending)
 
 
 def new_queue(request: api.CreateQueueRequest) -> QueueWish:
@@ -103,7 +103,7 @@ def explanation(value: Explanation) -> api.ExplainJobResponse:
             api.NodeVerdict(
                 node=str(each.node.name),
                 fitting_worker_count=each.fitting,
-                reasons=[convert.reason_message(reason) for reason in each.reasons],
+                reasons=[convert_job.reason_message(reason) for reason in each.reasons],
             )
             for each in value.nodes
         ],

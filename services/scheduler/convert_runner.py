@@ -3,7 +3,7 @@
 from isthmus.scheduler.v1 import runner_pb2 as wire
 from libs.common.errors import Invalid
 from libs.common.names import JobName, NodeName, shown
-from services.scheduler import convert
+from services.scheduler import convert, convert_job
 from services.scheduler.domain.lifecycle import Report
 from services.scheduler.domain.messages import (
     Acknowledge,
@@ -39,8 +39,8 @@ def report(message: wire.WorkerReport) -> Report:
             raise Invalid(f"worker.{field}: is longer than {_LONGEST_TEXT} characters")
     return Report(
         worker_id(message.id),
-        convert.worker(message.worker),
-        tuple(convert.kept(each) for each in message.artefacts),
+        convert_job.worker(message.worker),
+        tuple(convert_job.kept(each) for each in message.artefacts),
         message.sequence,
     )
 
@@ -70,8 +70,8 @@ def to_runner(value: ToRunner) -> wire.AttachResponse:
         return wire.AttachResponse(
             start=wire.StartWorker(
                 id=worker_id_message(value.id),
-                spec=convert.job_spec_message(value.spec),
-                placement=convert.placement_message(value.placement),
+                spec=convert_job.job_spec_message(value.spec),
+                placement=convert_job.placement_message(value.placement),
                 master_host=value.master_host,
                 master_port=value.master_port,
                 local_rank=value.local_rank,

@@ -1,8 +1,8 @@
 """Logs in files: `<folder>/<tenant>/<uid>/<attempt>/<rank>/<offset of its first byte>`, in segments.
 
-When a log is larger than what is kept of one, its oldest segment goes: the newest part is what people look for. A file
-`complete` says that nothing more comes. Sizes follow from the files alone, so that a crash leaves nothing to mend:
-bytes that were written but not answered for are simply there.
+When a log is larger than what is kept of one, its oldest segment goes: the newest part is what people
+look for. A file `complete` says that nothing more comes. Sizes follow from the files alone, so that a
+crash leaves nothing to mend: bytes that were written but not answered for are simply there.
 """
 
 import os

@@ -15,7 +15,7 @@ from isthmus.scheduler.v1 import scheduler_pb2_grpc
 from libs.common.access import require_tenant
 from libs.common.identity import current_identity
 from libs.common.names import JobName, NodeName, QueueName, ReservationName
-from services.scheduler import convert, convert_api
+from services.scheduler import convert, convert_api, convert_job
 from services.scheduler.domain.jobs import Jobs
 from services.scheduler.domain.logs import Logs
 from services.scheduler.domain.nodes import Nodes
@@ -106,7 +106,7 @@ class JobService(scheduler_pb2_grpc.JobServiceServicer):
     ) -> api.GetReservationResponse:
         """See the proto."""
         value = await self._jobs.reservation(own(ReservationName.parse(request.name)))
-        return api.GetReservationResponse(reservation=convert.reservation_message(value))
+        return api.GetReservationResponse(reservation=convert_job.reservation_message(value))
 
     async def ListReservations(
         self, request: api.ListReservationsRequest, context: Context
@@ -116,7 +116,11 @@ class JobService(scheduler_pb2_grpc.JobServiceServicer):
         after, limit = convert.page_start(request.page_token, request.page_size, "reservation")
         values = await self._jobs.reservations(tenant, after, limit)
         page, token = convert.page(
-            values, convert.reservation_message, limit, "reservation", lambda value: value.name.reservation
+            values,
+            convert_job.reservation_message,
+            limit,
+            "reservation",
+            lambda value: value.name.reservation,
         )
         return api.ListReservationsResponse(reservations=page, next_page_token=token)
 

@@ -1,10 +1,10 @@
-"""What the scheduler needs of a store; `stores/memory.py` and `stores/etcd.py` have it, under one contract suite.
+"""What the scheduler needs of a store; `stores/` has two, under one contract suite.
 
 Guarantees, for both:
 
-- **Atomic.** A change is written whole or not at all, and only if each object that it names is at the revision it
-  was read at. `Conflict` means that nothing was written, `Unavailable` with reason OUTCOME_UNKNOWN that nobody
-  knows: the watch will tell.
+- **Atomic.** A change is written whole or not at all, and only if each object that it names is at the
+  revision it was read at. `Conflict` means that nothing was written, `Unavailable` with reason
+  OUTCOME_UNKNOWN that nobody knows: the watch will tell.
 - **Durable.** When `commit` returns, the change survives the death of any process.
 - **Fenced.** A change committed under a term is written only while that term's leader still leads.
 - **Ordered.** `watch` yields every change after a revision, once, in order, over restarts of the store.
@@ -125,7 +125,7 @@ class Store(Protocol):
         ...
 
     def keep_alive(self, node: NodeName) -> AbstractAsyncContextManager[asyncio.Event]:
-        """Say inside the block that a node's runner is there; the event is set when that can't be said any more.
+        """Say inside the block that a node's runner is there; the event is set once that can't be said.
 
         Ends by itself `liveness` after the death of this process.
         """

@@ -129,7 +129,7 @@ def make_job(
 
 
 def hold(job: Job, *where: tuple[Node, Sequence[int]]) -> tuple[Job, Reservation, list[Node]]:
-    """Return a running job with its reservation and nodes: a worker and its GPUs for each entry of `where`."""
+    """Return a running job, its reservation and nodes: a worker and its GPUs for each of `where`."""
     name = ReservationName(job.name.tenant, f"{job.meta.uid}-1")
     nodes = {node.name: node for node, _ in where}
     for node in list(nodes.values()):
@@ -224,7 +224,7 @@ async def running_scheduler(
             async with scheduler.running():
                 if lead:
                     async with asyncio.timeout(30):
-                        while not scheduler.controller.leads:
+                        while not scheduler.controller.leads:  # noqa: ASYNC110 - there is no event for it
                             await asyncio.sleep(0.005)
                 yield Running(scheduler, channel, registry)
     finally:

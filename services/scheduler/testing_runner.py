@@ -243,9 +243,9 @@ class FakeRunner:
         await self.started(job, rank, attempt)
         await self.report(job, rank, attempt)
 
-    async def exit(self, job: str, rank: int = 0, attempt: int = 1, code: int = 0, **worker: object) -> None:
+    async def exit(self, job: str, rank: int = 0, attempt: int = 1, code: int = 0) -> None:
         """Say that a worker has exited."""
-        await self.report(job, rank, attempt, WorkerState.STATE_EXITED, exit_code=code, **worker)
+        await self.report(job, rank, attempt, WorkerState.STATE_EXITED, exit_code=code)
 
     async def report(
         self,

@@ -1,9 +1,10 @@
 """The leader's loop: takes in what runners report, moves jobs on, starts what can start, tells runners.
 
-One round after another, each from a snapshot: reports and time → jobs → orphans → starts → orders. A round runs when
-something has changed, so that nothing waits for a clock but retries, deadlines and retention. Every write is one
-transaction under the leader's term, and the next step waits until the mirror has seen it: use is always what the
-store says. A write that loses a race costs a round and nothing else.
+One round after another, each from a snapshot: reports and time → jobs → orphans → starts → orders. A
+round runs when something has changed, so that nothing waits for a clock but retries, deadlines and
+retention. Every write is one transaction under the leader's term, and the next step waits until the
+mirror has seen it: use is always what the store says. A write that loses a race costs a round and nothing
+else.
 """
 
 import asyncio
@@ -73,7 +74,7 @@ class Controller:
         address: Callable[[], str],
         liveness_s: float,
     ) -> None:
-        """Lead under what `address` returns then; a node without a heartbeat for `liveness_s` counts as lost."""
+        """Lead under what `address` returns then; a node is lost `liveness_s` after its last word."""
         self._store = store
         self._mirror = mirror
         self._decisions = decisions

@@ -1,13 +1,15 @@
 """Which jobs start now, and why the others wait: a pure function of a snapshot and the time.
 
-**The line.** Pending jobs are looked at by their queue's priority, then their own, then age. A job that may not start
-holds up those behind it in its own queue, so that nothing overtakes it there; jobs that can't start whatever becomes
-free (the quota or every node is too small, the queue is paused, a retry is due later) hold up nobody.
+**The line.** Pending jobs are looked at by their queue's priority, then their own, then age. A job that
+may not start holds up those behind it in its own queue, so that nothing overtakes it there; jobs that
+can't start whatever becomes free (the quota or every node is too small, the queue is paused, a retry is
+due later) hold up nobody.
 
-**Backfill.** The first job that only lacks room gets a *claim*: the place it will have once running jobs have ended,
-each by its deadline at the latest. Jobs behind it start where they fit into what is free now and beside the claim
-then (Lifka, *The ANL/IBM SP scheduling system*, 1995, with the claim kept on the very nodes). So a claim's time never
-moves back, and no job starves behind smaller ones. Within the claiming job's queue its quota is kept for it as well.
+**Backfill.** The first job that only lacks room gets a *claim*: the place it will have once running jobs
+have ended, each by its deadline at the latest. Jobs behind it start where they fit into what is free now
+and beside the claim then (Lifka, *The ANL/IBM SP scheduling system*, 1995, with the claim kept on the
+very nodes). So a claim's time never moves back, and no job starves behind smaller ones. Within the
+claiming job's queue its quota is kept for it as well.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +33,7 @@ from services.scheduler.domain.rooms import Room
 from services.scheduler.domain.snapshot import Snapshot
 
 MAX_NODES = 60
-"""That a gang may touch: its transaction compares and writes each, and holds 127 operations (see stores/etcd)."""
+"""That a gang may touch: its transaction compares and writes each, and holds 127 compares and writes."""
 MAX_STARTS = 64
 """Of one decision: the rest is decided upon what has become of these."""
 _NEVER = datetime.max.replace(tzinfo=UTC)

@@ -1,8 +1,8 @@
 """Which GPUs of a node to take: those that talk fastest to each other, and leave the rest worth most.
 
-The slowest link of a set bounds collective operations over it, so that sets are ranked by their bottleneck (as
-NVIDIA's allocator and Kueue's topology-aware scheduling do). A single GPU has no link: it gets the one that the
-others would miss least, so that fast pairs stay whole.
+The slowest link of a set bounds collective operations over it, so that sets are ranked by their
+bottleneck (as NVIDIA's allocator and Kueue's topology-aware scheduling do). A single GPU has no link: it
+gets the one that the others would miss least, so that fast pairs stay whole.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What is done now and then: removing ended jobs after their retention, old request ids, logs of jobs that are gone."""
+"""What is done now and then: removing ended jobs after their retention, old request ids, orphaned logs."""
 
 import logging
 from collections.abc import Callable

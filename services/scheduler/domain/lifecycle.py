@@ -1,8 +1,8 @@
-"""What becomes of a job: pending → starting → running → (stopping →) ended, or pending again for the next attempt.
+"""What becomes of a job: pending → starting → running → (stopping →) ended, or pending once more.
 
-Pure: from a job as stored, what runners report, and the time, to the job as it is to be stored. A reservation is
-given back only once every worker of the attempt has ended, or is given up because its node was removed, so that
-nothing is placed over work that may still run.
+Pure: from a job as stored, what runners report, and the time, to the job as it is to be stored. A
+reservation is given back only once every worker of the attempt has ended, or is given up because its node
+was removed, so that nothing is placed over work that may still run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Which runners are there: a leased key for each node that was heard of lately.
 
-The lease is held by the leader on behalf of the runner's connection, not by the runner, so that runners need no
-etcd. It ends `liveness_s` after the last word of the runner, or after the death of the leader.
+The lease is held by the leader on behalf of the runner's connection, not by the runner, so that runners
+need no etcd. It ends `liveness_s` after the last word of the runner, or after the death of the leader.
 """
 
 import asyncio

@@ -148,7 +148,7 @@ class Logs:
             if not follow:
                 if part is not None and offset > part.offset:
                     raise OutOfRange(
-                        f"offset_bytes: {offset} is beyond the log's {part.offset} bytes; read from there at most",
+                        f"offset_bytes: {offset} is beyond the log's {part.offset} bytes; start there",
                         metadata={"size_bytes": str(part.offset)},
                     )
                 return

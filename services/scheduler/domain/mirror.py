@@ -1,7 +1,8 @@
 """The whole state in memory, as the store's watch tells it: what reads and decisions are made from.
 
-Every replica has one. It lags behind the store by a watch event, some milliseconds; whoever has written waits until
-the mirror has come to that revision (`reached`), so that a replica's callers read what they wrote.
+Every replica has one. It lags behind the store by a watch event, some milliseconds; whoever has written
+waits until the mirror has come to that revision (`reached`), so that a replica's callers read what they
+wrote.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""What the node API does. Nodes belong to the platform: its operators change them, others see what concerns them."""
+"""What the node API does.
+
+Nodes belong to the platform: its operators change them, others see what concerns them.
+"""
 
 from dataclasses import dataclass, replace
 

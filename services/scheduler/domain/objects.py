@@ -1,8 +1,8 @@
 """What the scheduler keeps: nodes, queues, jobs and reservations.
 
-Each is shaped as Kubernetes shapes its resources: what it is called (`Meta`), what is wanted (the spec) and what is
-(the status). Objects are values: a change makes a new one. `meta.revision` is the store's, 0 for one that isn't
-stored yet.
+Each is shaped as Kubernetes shapes its resources: what it is called (`Meta`), what is wanted (the spec)
+and what is (the status). Objects are values: a change makes a new one. `meta.revision` is the store's, 0
+for one that isn't stored yet.
 """
 
 from collections.abc import Mapping
@@ -335,7 +335,7 @@ class WorkerPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Room that a gang holds; written in one transaction with the nodes that it touches, and never changed."""
+    """Room that a gang holds; written in one transaction with the nodes it touches, and never changed."""
 
     name: ReservationName
     meta: Meta

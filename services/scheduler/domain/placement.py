@@ -1,9 +1,9 @@
 """Where a gang goes: whole or not at all, on as few and as near nodes as can be.
 
-Domains are tried from the nearest to the widest: one node, then each level of the topology from the innermost, then
-anywhere. In a domain the fullest use is made of few nodes, and the last of them is the one that the rest fits best
-(best fit, so that large rooms stay large). Of several domains at a level the one that needs fewest nodes wins, then
-the one with least room to spare.
+Domains are tried from the nearest to the widest: one node, then each level of the topology from the
+innermost, then anywhere. In a domain the fullest use is made of few nodes, and the last of them is the
+one that the rest fits best (best fit, so that large rooms stay large). Of several domains at a level the
+one that needs fewest nodes wins, then the one with least room to spare.
 """
 
 import zlib

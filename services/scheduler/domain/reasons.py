@@ -83,7 +83,7 @@ def exceeded(total: Resources, quota: Resources) -> str:
 
 
 def quota_too_small(queue: QueueName, spec: JobSpec, quota: Resources) -> Reason:
-    """The queue never has enough."""
+    """Say that the queue never has enough."""
     return Reason(
         Kind.QUOTA_TOO_SMALL,
         f"takes {exceeded(spec.total, quota)} that {queue} may have in all; ask for less, or raise the quota",
@@ -91,7 +91,7 @@ def quota_too_small(queue: QueueName, spec: JobSpec, quota: Resources) -> Reason
 
 
 def quota_taken(queue: QueueName, spec: JobSpec, used: Resources, quota: Resources) -> Reason:
-    """The queue's running jobs leave too little."""
+    """Say that the queue's running jobs leave too little."""
     return Reason(
         Kind.QUOTA,
         f"with what runs it would take {exceeded(used + spec.total, quota)} that {queue} may have; "
@@ -100,29 +100,29 @@ def quota_taken(queue: QueueName, spec: JobSpec, used: Resources, quota: Resourc
 
 
 def paused(queue: QueueName) -> Reason:
-    """The queue takes nothing."""
+    """Say that the queue takes nothing."""
     return Reason(Kind.QUEUE_PAUSED, f"{queue} is paused; resume it by setting paused to false")
 
 
 def missing_queue(queue: QueueName) -> Reason:
-    """The queue was removed."""
+    """Say that the queue was removed."""
     return Reason(Kind.QUEUE_MISSING, f"{queue} was removed; make it again, or cancel the job")
 
 
 def behind(other: JobName) -> Reason:
-    """Another goes first."""
+    """Say that another goes first."""
     return Reason(Kind.BEHIND, f"waits behind {other}, which waits for the same room or quota")
 
 
 def waiting_to_retry(attempt: int, until: datetime) -> Reason:
-    """A failed attempt is repeated later."""
+    """Say that a failed attempt is repeated later."""
     return Reason(
         Kind.BACKOFF, f"attempt {attempt} failed; the next starts after {until.isoformat(timespec='seconds')}"
     )
 
 
 def too_wide(nodes: int, most: int) -> Reason:
-    """The gang can't be committed in one transaction."""
+    """Say that the gang can't be committed in one transaction."""
     return Reason(
         Kind.GANG_TOO_WIDE,
         f"would run on {nodes} nodes, and a gang may touch at most {most}; use fewer or larger workers",
@@ -170,7 +170,7 @@ def _lack(lack: Lack, spec: JobSpec, room: Room) -> Reason:
         Lack.MEMORY: f"needs {_memory(wanted.memory_bytes)}{each}; {_memory(free.memory_bytes)} of "
         f"{_memory(all_.memory_bytes)} are free",
         Lack.GPU: f"needs {_count(wanted.gpus, 'GPU')}{each}; {free.gpus} of {all_.gpus} are free",
-        Lack.LINKS: f"no free GPUs are linked by {spec.nearness.min_gpu_bandwidth_gbps:g} GB/s among them all",
+        Lack.LINKS: f"no free GPUs are linked by {spec.nearness.min_gpu_bandwidth_gbps:g} GB/s throughout",
         Lack.PORT: "every port that gangs may use is taken; widen the runner's range",
     }
     kind = Kind.TOPOLOGY if lack is Lack.LINKS else Kind(lack.value)
@@ -237,8 +237,8 @@ def _never(spec: JobSpec, total: int) -> Reason:
 def _too_far(spec: JobSpec, fitting: int, nodes: int) -> Reason:
     return Reason(
         Kind.TOPOLOGY,
-        f"room for {fitting} workers is free on {_count(nodes, 'node')}, but not for {spec.worker_count} as near "
-        "as the job asks; waits, or relax placement",
+        f"room for {fitting} workers is free on {_count(nodes, 'node')}, but not for "
+        f"{spec.worker_count} as near as the job asks; waits, or relax placement",
         nodes,
     )
 

@@ -1,7 +1,8 @@
 """The runners that are attached, and what each is to be told.
 
-A session's orders follow from the store alone: which workers its node is to have, against which its runner has. They
-are worked out anew after each change, so that it doesn't matter which were lost on the way.
+A session's orders follow from the store alone: which workers its node is to have, against which its
+runner has. They are worked out anew after each change, so that it doesn't matter which were lost on the
+way.
 """
 
 import asyncio

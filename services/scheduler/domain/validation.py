@@ -1,4 +1,4 @@
-"""What may be asked for: bounds and forms of specs, with errors that name the field, the value and the remedy."""
+"""What may be asked for: bounds and forms, with errors that name the field, the value and the remedy."""
 
 import math
 import re
@@ -80,7 +80,7 @@ def check_labels(labels: Mapping[str, str]) -> None:
         if not _LABEL.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
             bad(
                 "metadata.labels",
-                f"{shown(key)}: {shown(value)} is not a label; use at most 63 of A-Z, a-z, 0-9, '.', '_', '/', '-'",
+                f"{shown(key)}: {shown(value)} is not a label; use at most 63 of A-Z, a-z, 0-9 and '._/-'",
             )
 
 

@@ -5,7 +5,7 @@ from google.protobuf.message import DecodeError
 from isthmus.scheduler.v1 import object_pb2, runner_pb2
 from libs.common.errors import Invalid
 from libs.common.names import JobName, NodeName
-from services.scheduler import convert
+from services.scheduler import convert, convert_job
 from services.scheduler.domain.lifecycle import Report
 from services.scheduler.domain.objects import Facts, Worker, WorkerId, WorkerPlacement, WorkerState
 from services.scheduler.runner.assignment import Assignment
@@ -29,7 +29,7 @@ def assignment(message: runner_pb2.StartWorker) -> Assignment:
     has_deadline = message.HasField("deadline_time")
     return Assignment(
         worker,
-        convert.job_spec(message.spec, worker.job.tenant),
+        convert_job.job_spec(message.spec, worker.job.tenant),
         WorkerPlacement(
             worker.rank,
             NodeName.parse(placed.node, "placement.node"),
@@ -55,7 +55,7 @@ def report_message(report: Report) -> runner_pb2.WorkerReport:
     """Write what happens to a worker."""
     return runner_pb2.WorkerReport(
         id=worker_id_message(report.id),
-        worker=convert.worker_message(report.worker),
+        worker=convert_job.worker_message(report.worker),
         artefacts=[
             object_pb2.KeptArtefact(id=kept.id, blob=convert.blob_message(kept.blob))
             for kept in report.artefacts

@@ -1,9 +1,10 @@
 """The store in etcd: one key for each object, its resource name under `/isthmus/`, its value CRD-shaped JSON.
 
-A value is the protobuf JSON of the API's message with `apiVersion` and `kind` beside it, so that `etcdctl get` shows
-what `isthmus apply` takes, and the same objects may be custom resources on Kubernetes. An object's revision is its
-key's `mod_revision`. Besides them there are `/isthmus/tenants/{t}/requests/{hash}` for repeated creates, and under
-leases `/isthmus/scheduler/leader` and `/isthmus/scheduler/alive/{n}`.
+A value is the protobuf JSON of the API's message with `apiVersion` and `kind` beside it, so that `etcdctl
+get` shows what `isthmus apply` takes, and the same objects may be custom resources on Kubernetes. An
+object's revision is its key's `mod_revision`. Besides them there are
+`/isthmus/tenants/{t}/requests/{hash}` for repeated creates, and under leases `/isthmus/scheduler/leader`
+and `/isthmus/scheduler/alive/{n}`.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from isthmus.scheduler.v1 import object_pb2 as pb
 from libs.common.errors import Conflict, Invalid
 from libs.common.etcd import Compacted, Compare, Delete, EtcdClient, KeyValue, Leadership, Put
 from libs.common.names import JobName, NodeName, QueueName, ReservationName
-from services.scheduler import convert
+from services.scheduler import convert, convert_job
 from services.scheduler.domain.change import Change, revision_of
 from services.scheduler.domain.objects import Job, Node, Object, PastRequest, Queue
 from services.scheduler.store import (
@@ -198,8 +199,8 @@ def _read(key: Key, body: dict[str, object]) -> Object | PastRequest:
     if isinstance(key, QueueName):
         return convert.queue(_parsed(body, pb.Queue()))
     if isinstance(key, JobName):
-        return convert.job(_parsed(body, pb.Job()))
-    return convert.reservation(_parsed(body, pb.Reservation()))
+        return convert_job.job(_parsed(body, pb.Job()))
+    return convert_job.reservation(_parsed(body, pb.Reservation()))
 
 
 def _parsed(body: dict[str, object], message: M) -> M:
@@ -214,8 +215,8 @@ def _message(value: Object) -> pb.Node | pb.Queue | pb.Job | pb.Reservation:
     if isinstance(value, Queue):
         return convert.queue_message(value)
     if isinstance(value, Job):
-        return convert.job_message(value)
-    return convert.reservation_message(value)
+        return convert_job.job_message(value)
+    return convert_job.reservation_message(value)
 
 
 def _event(kv: KeyValue) -> Event | None:
