@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto
 
 from libs.common.errors import Invalid
@@ -70,10 +71,24 @@ def _parsed(data: bytes) -> ModelProto:
         model.ParseFromString(data)
     except (DecodeError, RecursionError, ValueError) as error:
         raise Invalid("the file is not an ONNX model, or is damaged: it can't be parsed") from error
+    _check_texts(model)
     if not model.HasField("graph") or not model.opset_import:
         missing = "graph" if not model.HasField("graph") else "opset"
         raise Invalid(f"the file is not an ONNX model, or is damaged: it has no {missing}")
     return model
+
+
+def _check_texts(message: Message) -> None:
+    """Refuse names that are no texts: this kind of message lets any bytes through where a text should be."""
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_STRING:
+            items = (value,) if isinstance(value, str | bytes) else value
+            wrong = next((item for item in items if not isinstance(item, str)), None)
+            if wrong is not None:
+                raise Invalid(f"the file is damaged: {field.full_name} is {wrong[:60]!r}, not UTF-8")
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            for item in (value,) if isinstance(value, Message) else value:
+                _check_texts(item)
 
 
 def _opset(model: ModelProto) -> int:

@@ -1,0 +1,192 @@
+"""What is said of files that are damaged, hostile, or use what isn't supported: each fault by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+from libs.common.errors import Invalid
+from services.engine.reading import read_model
+from services.engine.testing import small
+
+FLOAT = TensorProto.FLOAT
+NEWEST = onnx.defs.onnx_opset_version()
+Change = Callable[[ModelProto], object]
+
+
+def at(model: ModelProto, path: str) -> Any:
+    """Return what "node.1.op_type" of the graph is; "/x" starts at the model."""
+    found: Any = model if path.startswith("/") else model.graph
+    for part in filter(None, path.lstrip("/").split(".")):
+        found = found[int(part)] if part.isdigit() else getattr(found, part)
+    return found
+
+
+def put(path: str, value: Any) -> Change:
+    def change(model: ModelProto) -> None:
+        parent, _, last = path.rpartition(".")
+        where = at(model, parent)
+        if last.isdigit():
+            where[int(last)] = value
+        else:
+            setattr(where, last, value)
+
+    return change
+
+
+def add(path: str, *items: Any) -> Change:
+    return lambda model: at(model, path).extend(items)
+
+
+def clear(path: str, field: str) -> Change:
+    return lambda model: at(model, path).ClearField(field)
+
+
+def again(path: str) -> Change:
+    """Append the first of a list once more."""
+    return lambda model: at(model, path).append(at(model, path + ".0"))
+
+
+def both(*changes: Change) -> Change:
+    return lambda model: [change(model) for change in changes]
+
+
+def softmax(*attributes: Any) -> Change:
+    return both(put("node.1.op_type", "Softmax"), add("node.1.attribute", *attributes))
+
+
+def _functions(model: ModelProto, *calls: tuple[str, list[str]]) -> None:
+    """Add functions that call others, and call the first."""
+    model.opset_import.append(helper.make_opsetid("mine", 1))
+    for name, called in calls:
+        nodes = [
+            helper.make_node(other, ["a"], [f"t{position}"], domain="mine")
+            for position, other in enumerate(called)
+        ]
+        nodes.append(helper.make_node("Identity", ["a"], ["b"]))
+        imports = [helper.make_opsetid("", 13), helper.make_opsetid("mine", 1)]
+        model.functions.append(helper.make_function("mine", name, ["a"], ["b"], nodes, imports))
+    model.graph.node[1].CopyFrom(helper.make_node(calls[0][0], ["m"], ["r"], domain="mine"))
+
+
+def _external(model: ModelProto) -> None:
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../../etc/passwd")
+
+
+def _control_flow(model: ModelProto) -> None:
+    body = helper.make_graph([], "b", [], [helper.make_tensor_value_info("w", FLOAT, None)])
+    model.graph.node.append(
+        helper.make_node("If", ["x"], ["f"], name="i", then_branch=body, else_branch=body)
+    )
+
+
+def _sequence(model: ModelProto) -> None:
+    model.graph.input[0].type.sequence_type.SetInParent()
+
+
+ATTRIBUTE = helper.make_attribute
+X = "input.0.type.tensor_type"
+DIMENSIONS = [helper.make_tensor_value_info(f"i{i}", FLOAT, [f"d{i}"]) for i in range(70)]
+DOUBLING = [(f"F{i}", [f"F{i + 1}"] * 2) for i in range(18)]
+FAULTS: list[tuple[str, Change]] = [
+    (r"opset 6; 7 to \d+ are supported", put("/opset_import.0.version", 6)),
+    (rf"opset {NEWEST + 1}; 7 to {NEWEST} are supported", put("/opset_import.0.version", NEWEST + 1)),
+    (r"opset -3; 7 to", put("/opset_import.0.version", -3)),
+    ("imports 0 versions of ONNX's default operators", put("/opset_import.0.domain", "x")),
+    ("it has no graph", clear("/", "graph")),
+    ("the model has no outputs", clear("", "output")),
+    ("constant 'w' keeps its data in another file", _external),
+    ("constant 'w' declares 1099511627776 elements", put("initializer.0.dims.0", 1 << 39)),
+    ("constant 'w' declares 8 elements, 32 bytes, but holds 24", put("initializer.0.dims.0", 4)),
+    (r"constant 'w' has shape \[-1, 2\]", put("initializer.0.dims.0", -1)),
+    ("constant 'w' has 11 axes", add("initializer.0.dims", *[1] * 9)),
+    ("constant 'w' has elements of type STRING", put("initializer.0.data_type", 8)),
+    ("constant 'w' has elements of type 99", put("initializer.0.data_type", 99)),
+    ("constant 'c' declares 2 elements, but holds 3", add("initializer.1.float_data", 3)),
+    ("constant 'w' is there twice", again("initializer")),
+    ("input 'x' is there twice", again("input")),
+    ("output 'y' is there twice", again("output")),
+    ("the name of the model's output has 0 characters", put("output.0.name", "")),
+    ("the name of the model's input has 5000 characters", put("input.0.name", "x" * 5000)),
+    ("sparse constants", add("sparse_initializer", onnx.SparseTensorProto())),
+    ("input 'x' declares no shape", clear(X, "shape")),
+    ("input 'x' is of no type", clear("input.0", "type")),
+    ("input 'x' is sequence_type", _sequence),
+    ("input 'x' has elements of type COMPLEX64", put(X + ".elem_type", TensorProto.COMPLEX64)),
+    ("input 'x': size -4 of axis 1", put(X + ".shape.dim.1.dim_value", -4)),
+    ("input 'x' has 9 axes", add(X + ".shape.dim", *[onnx.TensorShapeProto.Dimension()] * 7)),
+    ("nothing writes the model's output 'yy'; did you mean 'y'", put("output.0.name", "yy")),
+    (r"node last \(Add\): it reads 'cc', which nothing.*did you mean 'c'", put("node.2.input.1", "cc")),
+    (r"node last \(Add\): it writes 'r', which node #1 \(Relu\) already", put("node.2.output.0", "r")),
+    (r"node last \(Add\): it writes 'w', which an input or constant", put("node.2.output.0", "w")),
+    (r"node first \(MatMul\) is on or behind a cycle", put("node.0.input.0", "y")),
+    (r"node #1 \(Rellu\): ONNX has no operator.*did you mean 'Relu'", put("node.1.op_type", "Rellu")),
+    (r"node #1 \(Gelu\): the operator is new in opset 20; the model has 13", put("node.1.op_type", "Gelu")),
+    (r"node #1 \(Upsample\): .* deprecated since opset 10", put("node.1.op_type", "Upsample")),
+    (r"node #1 \(Relu\): operators of domain 'com.microsoft'", put("node.1.domain", "com.microsoft")),
+    (r"node #1 \(Relu\): it has 2 inputs; 1 to 1 are allowed", add("node.1.input", "x")),
+    (r"node #1 \(Relu\): it has 0 outputs; 1 to 1 are allowed", clear("node.1", "output")),
+    (r"node #1 \(Relu\): attribute 'axis' is not one", add("node.1.attribute", ATTRIBUTE("axis", 1))),
+    (r"node #1 \(Softmax\): attribute 'axes'.*did you mean 'axis'", softmax(ATTRIBUTE("axes", 1))),
+    (r"\(Softmax\): attribute 'axis' is of type FLOAT; it must be.* INT", softmax(ATTRIBUTE("axis", 1.0))),
+    (r"node #1 \(Softmax\): attribute 'axis' is given twice", softmax(*[ATTRIBUTE("axis", 1)] * 2)),
+    (r"node #1 \(Concat\): attribute 'axis' is missing", put("node.1.op_type", "Concat")),
+    (r"node i \(If\): attribute 'else_branch' is of type GRAPH.*control flow", _control_flow),
+    ("function 'A' of the model calls itself", lambda m: _functions(m, ("A", ["B"]), ("B", ["A"]))),
+    (r"has 524\d+ nodes, more than 100000", lambda m: _functions(m, *DOUBLING, ("F18", []))),
+    ("defines a function twice", lambda m: _functions(m, ("A", []), ("A", []))),
+    ("more than 64 symbolic dimensions", add("input", *DIMENSIONS)),
+    ("the model has 100001 nodes", add("node", *[onnx.NodeProto()] * 99998)),
+    ("the model has 1025 outputs", add("output", *[onnx.ValueInfoProto()] * 1024)),
+]
+
+
+@pytest.mark.parametrize(("text", "change"), FAULTS, ids=range(len(FAULTS)))
+def test_faults_are_named(text: str, change: Callable[[ModelProto], object]) -> None:
+    model = small()
+    change(model)
+    with pytest.raises(Invalid, match=text):
+        read_model(model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "it has no graph"),
+        (b"#!/bin/sh\nexit 0\n", "not an ONNX model"),
+        (b"\x00" * 100, "can't be parsed"),
+        (
+            small().SerializeToString().replace(b"last", b"\x80ast"),
+            r"onnx.NodeProto.name is b'\\x80ast', not",
+        ),
+        (small().SerializeToString().replace(b"Relu", b"\xffelu"), r"onnx.NodeProto.op_type is b'\\xffelu'"),
+        (small().SerializeToString()[:-7], "can't be parsed"),
+    ],
+)
+def test_what_is_not_onnx(data: bytes, text: str) -> None:
+    with pytest.raises(Invalid, match=text):
+        read_model(data)
+
+
+def test_nesting_does_not_exhaust_the_stack() -> None:
+    graph = b""
+    for _ in range(5000):  # a graph in an attribute of a node of a graph …
+        attribute = b"\x32" + _varint(len(graph)) + graph
+        node = b"\x2a" + _varint(len(attribute)) + attribute
+        graph = b"\x0a" + _varint(len(node)) + node
+    with pytest.raises(Invalid, match="can't be parsed"):
+        read_model(b"\x3a" + _varint(len(graph)) + graph)
+
+
+def _varint(value: int) -> bytes:
+    result = b""
+    while value > 127:
+        result, value = result + bytes([value & 127 | 128]), value >> 7
+    return result + bytes([value])

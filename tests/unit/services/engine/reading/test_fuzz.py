@@ -1,0 +1,55 @@
+"""Mutated files: reading and decomposition end, in a plan or in an error that is Invalid, and soon."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libs.common.errors import Invalid
+from services.engine.domain.check_program import check_program
+from services.engine.domain.decompose.walk import decompose
+from services.engine.reading import read_model
+from services.engine.testing import small
+from services.engine.testing_models import attention, conv_net, embedding, mlp
+
+MODELS = (small().SerializeToString(), mlp(), conv_net(), attention(), embedding())
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A model with a few bytes changed, cut out, repeated or inserted."""
+    data = bytearray(draw(st.sampled_from(MODELS)))
+    for _ in range(draw(st.integers(1, 6))):
+        if not data:
+            break
+        place = draw(st.integers(0, len(data) - 1))
+        match draw(st.integers(0, 3)):
+            case 0:
+                data[place] = draw(st.integers(0, 255))
+            case 1:
+                del data[place : place + draw(st.integers(1, 32))]
+            case 2:
+                data[place:place] = data[place : place + draw(st.integers(1, 32))]
+            case _:
+                data[place:place] = draw(st.binary(min_size=1, max_size=8))
+    return bytes(data)
+
+
+@settings(max_examples=400, deadline=None)
+@given(mutated())
+def test_mutated_models_are_planned_or_refused(data: bytes) -> None:
+    try:
+        program = decompose(read_model(data))
+    except Invalid:
+        return
+    check_program(program, "decompose")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused(data: bytes) -> None:
+    try:
+        read_model(data)
+    except Invalid:
+        return
+    raise AssertionError("random bytes were read as a model")
