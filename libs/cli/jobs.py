@@ -85,7 +85,9 @@ def worker_text(worker: object_pb2.Worker) -> str:
         state += f" {worker.exit_code}"
     parts = [
         f"{state} on {last_part(worker.node)}",
-        f"after {took(worker.start_time, worker.end_time)}" if worker.HasField("end_time") else "",
+        f"after {took(worker.start_time, worker.end_time)}"
+        if worker.HasField("start_time") and worker.HasField("end_time")
+        else "",
         f"{human_bytes(worker.peak_memory_bytes)} at most" if worker.peak_memory_bytes else "",
         ": ".join(part for part in (worker.reason, worker.message) if part),
     ]
@@ -136,7 +138,7 @@ def _rows(job: object_pb2.Job) -> Iterable[tuple[str, object]]:
 def _progress(job: object_pb2.Job) -> str:
     running = sum(worker.state == object_pb2.Worker.STATE_RUNNING for worker in job.status.workers)
     parts = [last_part(job.metadata.name), state_of(job)]
-    if job.status.workers:
+    if job.status.state in (_State.STATE_STARTING, _State.STATE_RUNNING) and job.status.workers:
         parts.append(f"{running}/{len(job.status.workers)} workers run")
     reason = why(job)
     return "  ".join(parts) + (f"  — {reason}" if reason != "-" else "")

@@ -1,8 +1,8 @@
 """Objects of the scheduler written as YAML: apiVersion, kind, metadata and spec, several in a file.
 
-`spec` is the message of the API in its JSON form. `metadata` holds what one may choose: the name (its last
-part will do), labels, and the etag that the object must still have. A file of a job may come `from` a path on
-this machine instead of naming a blob.
+`spec` is the message of the API in its JSON form. `metadata` holds what one may choose: the name, labels, and
+the etag that the object must still have. Of names, of the object and of a job's queue, the last part will do. A
+file of a job may come `from` a path on this machine instead of naming a blob.
 """
 
 from __future__ import annotations
@@ -124,6 +124,8 @@ class _Reader:
         if "spec" in parts:
             wanted.spec.SetInParent()
             self._filler.fill(wanted.spec, parts["spec"][1], "spec")
+        if isinstance(wanted, object_pb2.Job) and wanted.spec.queue and "/" not in wanted.spec.queue:
+            wanted.spec.queue = f"{self._tenant}/queues/{wanted.spec.queue}"
         where = f"{self._text.name}:{node.start_mark.line + 1}"
         return Object(kind, wanted, where, tuple(self._local))
 

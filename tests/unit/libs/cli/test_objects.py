@@ -59,6 +59,12 @@ def test_several_objects_stand_in_a_file(tmp_path: Path) -> None:
     assert [each.shown for each in (job, queue, node)] == ["jobs/train-1", "queues/ads", "nodes/local"]
 
 
+@pytest.mark.parametrize("queue", ["ads", "tenants/acme/queues/ads"])
+def test_of_a_queues_name_the_last_part_will_do(tmp_path: Path, queue: str) -> None:
+    (job,) = read(tmp_path, f"{JOB}  queue: {queue}\n")
+    assert job.wanted.spec.queue == "tenants/acme/queues/ads"
+
+
 def test_a_job_needs_no_name(tmp_path: Path) -> None:
     (job,) = read(tmp_path, "apiVersion: scheduler.isthmus/v1\nkind: Job\nspec: {command: [a]}\n")
     assert job.id == ""

@@ -85,6 +85,19 @@ def test_a_dry_run_changes_nothing(
     assert all(request.validate_only for request in cloud.requests)
 
 
+def test_a_dry_run_takes_the_queue_that_it_would_make_for_there(
+    cloud: FakeCloud, isthmus: Isthmus, tmp_path: Path
+) -> None:
+    path = tmp_path / "both.yaml"
+    path.write_text(f"{QUEUE}---\n{JOB.replace('command', 'queue: ads, command')}")
+    assert isthmus("apply", "-f", str(path), "--dry-run").code == 0
+    assert cloud.asked(scheduler_pb2.CreateJobRequest)[0].job.spec.queue == ""
+    assert isthmus("apply", "-f", str(path)).code == 0
+    assert cloud.jobs["train"].spec.queue == "tenants/acme/queues/ads"
+    isthmus("apply", "-f", str(path), "--dry-run")  # now it is there
+    assert cloud.asked(scheduler_pb2.CreateJobRequest)[-1].job.spec.queue == "tenants/acme/queues/ads"
+
+
 def test_a_job_that_is_there_otherwise_is_refused(cloud: FakeCloud, isthmus: Isthmus, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(JOB)
