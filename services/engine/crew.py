@@ -21,6 +21,7 @@ from services.engine.domain.explain import Origins
 from services.engine.domain.model import STAGES, Made, Stage, Verdict
 from services.engine.worker import JOB, MODEL, PLAN
 
+PROGRAM = (sys.executable, "-m", "services.engine.worker")
 _LONGEST_LINE = 1 << 20
 _MOST_LINES = 64
 _LONGEST_TEXT = 4096
@@ -114,7 +115,8 @@ class Crew:
         }
         await asyncio.to_thread((folder / JOB).write_text, json.dumps(job))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "services.engine.worker", str(folder)),
+            *PROGRAM,
+            str(folder),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -142,8 +144,10 @@ class Crew:
                 f"the model took more than {self._wall_s:g} s, {_after(last)}; make it smaller",
                 reason="MODEL_TOO_SLOW",
             ) from None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise Internal(f"the engine's worker spoke nonsense, {_after(last)}") from None
+        except (ValueError, LookupError, TypeError, AttributeError, OSError):
+            raise Internal(
+                f"the engine's worker spoke nonsense, {_after(last)}", reason="WORKER_FAILED"
+            ) from None
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):

@@ -7,7 +7,7 @@ from libs.common.client import Channel, ServiceIdentity, create_channel
 from libs.common.identity import IdentityIssuer
 from services.deployer.testing import KEEPER_KEYS, running_deployer
 from services.deployer.testing import Running as Deployer
-from services.engine.testing import Running, running_engine
+from services.engine.testing_service import Running, running_engine
 
 
 @pytest.fixture

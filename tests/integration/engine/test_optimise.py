@@ -14,8 +14,8 @@ from libs.runtime.program import Program
 from services.deployer.testing import Running as Deployer
 from services.engine.config import EngineConfig
 from services.engine.domain.model import STAGES
-from services.engine.testing import Running, running_engine
 from services.engine.testing_models import MODELS, Model, mlp
+from services.engine.testing_service import Running, running_engine
 from services.engine.verify import Peer
 
 
