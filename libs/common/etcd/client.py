@@ -120,7 +120,7 @@ class EtcdClient:
             asked = min(page, limit - len(items)) if limit else page
             if end != b"\0" and first >= end:
                 # etcd takes an empty interval for a mistake. Only its revision is asked for.
-                return Range(tuple(items), revision or await self.revision(), more=False)
+                return Range(tuple(items), revision or await self._revision(first), more=False)
             request = rpc_pb2.RangeRequest(key=first, range_end=end, limit=asked, revision=revision)
             try:
                 response = await self._range(request)
@@ -137,7 +137,11 @@ class EtcdClient:
 
     async def revision(self) -> int:
         """Return the store's current revision."""
-        response = await self._range(rpc_pb2.RangeRequest(key=b"\0", count_only=True))
+        return await self._revision(b"\0")
+
+    async def _revision(self, key: bytes) -> int:
+        # By a key that the caller asks for anyway: it may not be allowed to read others.
+        response = await self._range(rpc_pb2.RangeRequest(key=key, count_only=True))
         return response.header.revision
 
     async def _range(self, request: rpc_pb2.RangeRequest) -> rpc_pb2.RangeResponse:
@@ -222,7 +226,7 @@ class EtcdClient:
         """
         wire.revision_number(start_revision, "start_revision", least=1)
         first, end = wire.prefix_range(prefix)
-        return watch(self._members, first, end, start_revision, self.revision)
+        return watch(self._members, first, end, start_revision, lambda: self._revision(first))
 
     async def close(self) -> None:
         """Close the connections; close leases and watches first."""

@@ -7,6 +7,7 @@ the process that started it.
 import asyncio
 import contextlib
 import json
+import random
 import shutil
 import signal
 import socket
@@ -29,6 +30,8 @@ from libs.common.rand import SystemRandomness
 _START_S = 60.0
 _STOP_S = 30.0
 _LOOK_S = 0.02
+_PORTS = (12_000, 32_000)
+_PORT_TRIES = 1_000
 _HOST = "127.0.0.1"
 # Short, so that tests of elections are; the shortest lease follows from it: 2 seconds at 100 ms and 1,000 ms.
 _HEARTBEAT_MS = 50
@@ -256,9 +259,17 @@ async def etcd_client(
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback that nobody listens on at the moment."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((_HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
+    """Return ports of the loopback that nobody listens on at the moment.
+
+    They are below those that the kernel gives to outgoing connections. From among these, one could take the
+    port while the server is down; even its own client, whose tries to connect then meet themselves.
+    """
+    found: list[int] = []
+    for _ in range(_PORT_TRIES):
+        port = random.randrange(*_PORTS)
+        with contextlib.suppress(OSError), socket.socket() as one:
+            one.bind((_HOST, port))
+            found.append(port)
+        if len(set(found)) == count:
+            return sorted(set(found))
+    raise RuntimeError(f"no {count} free ports from {_PORTS[0]} to {_PORTS[1]} in {_PORT_TRIES} tries")
