@@ -1,8 +1,8 @@
 """Objects of the scheduler written as YAML: apiVersion, kind, metadata and spec, several in a file.
 
 `spec` is the message of the API in its JSON form. `metadata` holds what one may choose: the name, labels, and
-the etag that the object must still have. Of names, of the object and of a job's queue, the last part will do. A
-file of a job may come `from` a path on this machine instead of naming a blob.
+the etag that the object must still have. Of the names of the object and of a job's queue, the last part will
+do. A file of a job may come `from` a path on this machine instead of naming a blob.
 """
 
 from __future__ import annotations

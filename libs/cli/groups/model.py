@@ -80,11 +80,17 @@ def _rows(found: engine_pb2.Explanation) -> list[tuple[str, object]]:
         *([("dimensions", ", ".join(dimensions))] if dimensions else []),
         *([("operators", _counts(found.operators_before))] if found.operators_before else []),
         ("steps", f"{len(found.steps)}: {_counts(found.operators_after)}"),
-        ("rasters", f"{found.raster_count_before} written, {found.raster_count_after} left after merging"),
+        ("rasters", _rasters(found)),
         ("constants", human_bytes(found.constant_bytes)),
         ("memory", f"{human_bytes(found.buffer_bytes)} of a call"),
         ("work", f"{calculations:,} calculations, {human_bytes(moved)} moved"),
     ]
+
+
+def _rasters(found: engine_pb2.Explanation) -> str:
+    left = f"{found.raster_count_after} left after merging"
+    # A plan doesn't say what was merged when it was made.
+    return f"{found.raster_count_before} written, {left}" if found.operators_before else left
 
 
 def _counts(found: object) -> str:
@@ -239,14 +245,13 @@ def operators(session: Session, backends: int) -> None:
     )
     session.output.say("")
     session.output.table(
-        (f"KERNELS FOR {backends} BACKENDS", "ATOMIC", "TRANSFORM", "COMPOSITE", "STATIC", "IN ALL"),
+        (f"KERNELS FOR {backends} BACKENDS", "ATOMIC", "TRANSFORM", "COMPOSITE", "IN ALL"),
         (
             (
                 "each operator for each backend",
                 f"{work['atomic']} × {backends}",
                 f"{work['transform']} × {backends}",
                 f"{work['composite']} × {backends}",
-                work["static"],
                 work["before"],
             ),
             (
@@ -254,7 +259,6 @@ def operators(session: Session, backends: int) -> None:
                 f"({work['atomic_operators']} + 1) × {backends}",
                 work["transform"],
                 work["composite"],
-                work["static"],
                 work["after"],
             ),
         ),
@@ -270,9 +274,9 @@ def workload(found: list[engine_pb2.OperatorSpec], atomic_count: int, backends: 
     """Return how many kernels are written with and without decomposition.
 
     Without, each ONNX operator needs one for each backend. With it, only the atomic operators and the raster
-    do; transform and composite operators are rewritten once for all. Static ones leave nothing behind and are
-    written once either way. After Lv et al., "Walle: An End-to-End, General-Purpose, and Large-Scale
-    Production System for Device-Cloud Collaborative Machine Learning", OSDI 2022.
+    do; transform and composite operators are rewritten once for all. Static ones leave nothing behind, and
+    need none. After Lv et al., "Walle: An End-to-End, General-Purpose, and Large-Scale Production System for
+    Device-Cloud Collaborative Machine Learning", OSDI 2022.
     """
     kinds = [_kind(each) for each in found]
     counts = {kind: kinds.count(kind) for kind in ("atomic", "transform", "composite", "static")}
@@ -281,6 +285,6 @@ def workload(found: list[engine_pb2.OperatorSpec], atomic_count: int, backends: 
         **counts,
         "atomic_operators": atomic_count,
         "backends": backends,
-        "before": (counts["atomic"] + rewritten) * backends + counts["static"],
-        "after": (atomic_count + 1) * backends + rewritten + counts["static"],
+        "before": (counts["atomic"] + rewritten) * backends,
+        "after": (atomic_count + 1) * backends + rewritten,
     }
