@@ -18,6 +18,7 @@ from libs.common.names import NodeName
 from libs.common.process import run_service
 from libs.common.rand import SystemRandomness
 from libs.common.retry import RetryPolicy
+from libs.common.service_config import is_loopback_target
 from libs.common.telemetry import Telemetry, start_metrics_server
 from services.scheduler.domain.objects import Facts, Resources
 from services.scheduler.runner import convert, inventory
@@ -102,6 +103,8 @@ async def run(config: RunnerConfig) -> None:
 
         def dial(target: str, audience: str = "scheduler") -> Channel:
             ca, cert, private = config.tls_ca_file, config.tls_cert_file, config.tls_key_file
+            if ca is None and not is_loopback_target(target):
+                raise Precondition(f"{target!r} is off the loopback; give --tls-ca-file", reason="NO_TLS")
             return create_channel(
                 target,
                 credentials=client_credentials(ca, cert, private) if ca is not None else None,

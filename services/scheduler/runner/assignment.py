@@ -22,6 +22,7 @@ MARK = "ISTHMUS_WORKER"
 # What a program needs of the runner's own environment; everything else may be secret.
 _PASSED_ON = ("LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_LONGEST_MESSAGE = 2000
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
@@ -140,7 +141,7 @@ def failed(assignment: Assignment, reason: str, message: str, clock: Clock, exit
         WorkerState.FAILED,
         exit_code=exit_code,
         reason=reason,
-        message=message,
+        message=message[:_LONGEST_MESSAGE],
         end_time=clock.now(),
     )
 

@@ -73,12 +73,13 @@ class Attachment:
                     self._detached()
                 else:
                     failures, turn = failures + 1, turn + 1
-                hint = error.metadata.get("leader", "") if error.reason == "NOT_LEADER" else ""
+                # A standby says who leads; nobody else is believed about that.
+                hint = error.metadata.get("address", "") if error.reason == "NOT_LEADER" else ""
                 wait_s = backoff(
                     failures,
                     randomness=self._randomness,
                     cap_s=_LONGEST_WAIT_S,
-                    at_least_s=min(error.retry_after_s or 0.0, _LONGEST_WAIT_S),
+                    at_least_s=0.0 if hint else min(error.retry_after_s or 0.0, _LONGEST_WAIT_S),
                 )
                 _log.warning("not attached to %s: %s; dialling again in %.1f s", target, error, wait_s)
                 await self._clock.sleep(wait_s)
@@ -171,19 +172,14 @@ class Attachment:
             await asyncio.gather(writing, reading, return_exceptions=True)
 
     async def _write(self, call: Any, workers: Workers, heartbeat_s: float) -> None:
-        """Send reports as they come, unacknowledged ones again, and heartbeats in between."""
+        """Send reports as they come, unacknowledged ones again, and heartbeats."""
         outbox = workers.outbox
-        sent: dict[tuple[WorkerId, int], float] = {}
         beat = self._clock.monotonic() + heartbeat_s
         while True:
             outbox.changed.clear()
             now = self._clock.monotonic()
-            waiting = {(report.id, report.sequence): report for report in outbox.all()}
-            sent = {key: time for key, time in sent.items() if key in waiting}
-            for key, report in waiting.items():
-                if now >= sent.get(key, 0.0) + (_REPEAT_S if key in sent else 0.0):
-                    sent[key] = now
-                    await call.write(runner_pb2.AttachRequest(report=convert.report_message(report)))
+            for report in outbox.take(now, _REPEAT_S):
+                await call.write(runner_pb2.AttachRequest(report=convert.report_message(report)))
             if now >= beat:
                 beat = now + heartbeat_s
                 await call.write(runner_pb2.AttachRequest(heartbeat=runner_pb2.Heartbeat()))

@@ -35,26 +35,32 @@ class Outbox:
 
     def __init__(self) -> None:
         self._reports: dict[WorkerId, Report] = {}
+        self._due_times: dict[WorkerId, float] = {}
         self.changed = asyncio.Event()
 
     def put(self, report: Report) -> None:
-        """Have a report sent."""
+        """Have a report sent, at once."""
         self._reports[report.id] = report
+        self._due_times[report.id] = 0.0
         self.changed.set()
+
+    def take(self, now: float, again_s: float) -> list[Report]:
+        """Return what is to be sent now; it is due again after `again_s` unless it is acknowledged."""
+        due = [report for worker, report in self._reports.items() if self._due_times[worker] <= now]
+        for report in due:
+            self._due_times[report.id] = now + again_s
+        return due
 
     def acknowledged(self, worker: WorkerId, sequence: int) -> None:
         """Drop a report unless a later one has come."""
         report = self._reports.get(worker)
         if report is not None and report.sequence <= sequence:
-            del self._reports[worker]
+            self.drop(worker)
 
     def drop(self, worker: WorkerId) -> None:
         """Drop whatever there is of a worker."""
         self._reports.pop(worker, None)
-
-    def all(self) -> list[Report]:
-        """Return what waits."""
-        return list(self._reports.values())
+        self._due_times.pop(worker, None)
 
 
 class Workers:
