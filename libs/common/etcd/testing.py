@@ -16,6 +16,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -38,6 +39,21 @@ _HEARTBEAT_MS = 50
 _ELECTION_MS = 500
 
 
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """The files of a member that speaks TLS, and wants a certificate of each client.
+
+    Attributes:
+        authority: the certificate of whoever signs the clients'.
+        certificate: the member's own.
+        key: its private key.
+    """
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
 class EtcdServer:
     """One member, on ports that stay its own over restarts.
 
@@ -46,8 +62,10 @@ class EtcdServer:
         endpoint: where clients call it, host:port.
     """
 
-    def __init__(self, folder: Path, name: str = "etcd") -> None:
+    def __init__(self, folder: Path, name: str = "etcd", *, certificates: Certificates | None = None) -> None:
         """Describe a member whose files go under `folder`; nothing is started yet.
+
+        Clients speak to it in the clear unless `certificates` are given.
 
         Raises:
             Precondition: when etcd isn't installed.
@@ -56,7 +74,8 @@ class EtcdServer:
         self._program = find_etcd()
         self._data = folder / f"{name}.data"
         self._log = folder / f"{name}.log"
-        self._client_port, self._peer_port = free_ports(2)
+        self._certificates = certificates
+        self._client_port, self._peer_port, self._metrics_port = free_ports(3)
         self._cluster = f"{name}=http://{_HOST}:{self._peer_port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -81,7 +100,8 @@ class EtcdServer:
 
     def spawn(self) -> None:
         """Start the process; `wait` waits until it serves."""
-        client, peer = f"http://{_HOST}:{self._client_port}", f"http://{_HOST}:{self._peer_port}"
+        scheme = "http" if self._certificates is None else "https"
+        client, peer = f"{scheme}://{_HOST}:{self._client_port}", f"http://{_HOST}:{self._peer_port}"
         # A test run that is killed must not leave it behind.
         setpriv = shutil.which("setpriv")
         command = [
@@ -98,7 +118,15 @@ class EtcdServer:
             f"--election-timeout={_ELECTION_MS}",
             "--logger=zap",
             "--log-level=warn",
+            f"--listen-metrics-urls=http://{_HOST}:{self._metrics_port}",
         ]
+        if self._certificates is not None:
+            command += [
+                "--client-cert-auth",
+                f"--trusted-ca-file={self._certificates.authority}",
+                f"--cert-file={self._certificates.certificate}",
+                f"--key-file={self._certificates.key}",
+            ]
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={}
@@ -115,7 +143,7 @@ class EtcdServer:
         with contextlib.suppress(OSError, ValueError):
             # Without the proxies that the environment may name.
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            with opener.open(f"http://{self.endpoint}/health", timeout=2.0) as answer:
+            with opener.open(f"http://{_HOST}:{self._metrics_port}/health", timeout=2.0) as answer:
                 return bool(json.load(answer).get("health") == "true")
         return False
 
@@ -248,11 +276,18 @@ def running_etcd() -> Iterator[EtcdServer]:
 
 @contextlib.asynccontextmanager
 async def etcd_client(
-    server: EtcdServer | EtcdCluster, *, timeout_s: float = DEFAULT_TIMEOUT_S
+    server: EtcdServer | EtcdCluster,
+    *,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    credentials: grpc.ChannelCredentials | None = None,
 ) -> AsyncIterator[EtcdClient]:
     """Yield a client of the server or the cluster, by the machine's clock; close it."""
     client = EtcdClient(
-        server.endpoints, clock=SystemClock(), randomness=SystemRandomness(), timeout_s=timeout_s
+        server.endpoints,
+        clock=SystemClock(),
+        randomness=SystemRandomness(),
+        timeout_s=timeout_s,
+        credentials=credentials,
     )
     async with client:
         yield client

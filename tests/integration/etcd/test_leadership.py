@@ -22,6 +22,12 @@ async def start_holder(endpoint: str, key: str) -> tuple[asyncio.subprocess.Proc
         return process, int(await process.stdout.readline())
 
 
+async def lead_once(client: EtcdClient, key: str) -> int:
+    """Wait to lead, resign, and return the term."""
+    async with Leadership(client, key, ttl_s=30, identity="me").hold() as term:
+        return term.create_revision
+
+
 async def test_one_leads_at_a_time_and_terms_grow(client: EtcdClient, prefix: str) -> None:
     leading: list[int] = []
     terms: list[int] = []
@@ -52,7 +58,7 @@ async def test_a_killed_leader_is_succeeded_and_its_writes_are_fenced(
         kv = await client.get(key)
         assert kv is not None
         assert (kv.value, kv.create_revision) == (b"other", old)
-        candidate = asyncio.create_task(anext(aiter_hold(client, key)))
+        candidate = asyncio.create_task(lead_once(client, key))
         process.kill()
         async with asyncio.timeout(60):
             term = await candidate
@@ -61,11 +67,6 @@ async def test_a_killed_leader_is_succeeded_and_its_writes_are_fenced(
         if process.returncode is None:
             process.kill()
         await process.wait()
-
-
-async def aiter_hold(client: EtcdClient, key: str):  # type: ignore[no-untyped-def]
-    async with Leadership(client, key, ttl_s=30, identity="me").hold() as term:
-        yield term.create_revision
 
 
 async def test_what_an_old_term_writes_is_refused(client: EtcdClient, prefix: str) -> None:
@@ -134,8 +135,8 @@ async def test_a_candidate_waits_for_etcd_and_leads_after_restarts(own_server: E
 async def test_a_candidate_that_gives_up_leaves_nothing(client: EtcdClient, prefix: str) -> None:
     key = prefix + "leader"
     async with Leadership(client, key, ttl_s=30, identity="one").hold() as term:
-        waiting = asyncio.create_task(anext(aiter_hold(client, key)))
-        await asyncio.sleep(0.1)
+        waiting = asyncio.create_task(lead_once(client, key))
+        await asyncio.sleep(0.1)  # wherever it has come to by then
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
