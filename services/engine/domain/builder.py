@@ -42,6 +42,7 @@ from services.engine.domain.values import (
     permuted_strides,
     shape_text,
     static,
+    where_text,
 )
 
 MOST_AXES = 8
@@ -125,13 +126,19 @@ class Builder:
         low = 1
         for size in shape:
             symbolic.bounded(size)
-            smallest, largest = self.bounds.range(size)
-            if largest < 0:
-                raise Invalid(f"a size of shape {shape_text(shape)} is negative: {size}")
-            low *= max(smallest, 0)
+            if (sizes := self._refuted(size, 0)) is not None:
+                raise Invalid(f"a size of shape {shape_text(shape)} is negative{where_text(sizes)}")
+            low *= max(self.bounds.range(size)[0], 0)
         if low > MOST_ELEMENTS:
             raise Invalid(f"a value of shape {shape_text(shape)} has more than {MOST_ELEMENTS} elements")
         return shape
+
+    def _refuted(self, extent: Extent, low: Extent | int) -> dict[str, int] | None:
+        """Return sizes of dimensions within bounds at which `extent` < `low`, if some are found."""
+        try:
+            return self.bounds.refute_at_least(extent, low)
+        except ZeroDivisionError:
+            raise Invalid(f"a size of the model, {extent}, divides by 0") from None
 
     # Atomic operators
 
@@ -199,6 +206,8 @@ class Builder:
             return x
         self._check_types(operator, (x,))
         ordered = tuple(sorted(axes))
+        if operator in ("reduce_max", "reduce_min"):
+            self._check_not_empty(x, ordered)
         shape = tuple(size for axis, size in enumerate(x.shape) if axis not in ordered)
         kept = tuple(Extent.of(1) if axis in ordered else size for axis, size in enumerate(x.shape))
         if x.elements is not None:
@@ -212,7 +221,13 @@ class Builder:
     def arg(self, operator: str, x: Value, axis: int) -> Value:
         """Return the int64 position of the first extreme along an axis, which goes."""
         self._check_types(operator, (x,))
+        self._check_not_empty(x, (axis,))
         return self._atomic(operator, (x,), DataType.INT64, x.shape[:axis] + x.shape[axis + 1 :], (axis,))
+
+    def _check_not_empty(self, x: Value, axes: tuple[int, ...]) -> None:
+        for axis in axes:
+            if (sizes := self._refuted(x.shape[axis], 1)) is not None:
+                raise Invalid(f"axis {axis} of {x} is empty{where_text(sizes)}: it has no extreme")
 
     def cumulative_sum(self, x: Value, axis: int) -> Value:
         """Return the running sum along an axis."""
@@ -263,8 +278,11 @@ class Builder:
         """Write a value from regions of others; `fill` first, where they don't cover it."""
         self._shape(shape)
         kept = [move for move in moves if all(size.constant != 0 for size in move.sizes)]
-        if any(len(move.sizes) > MOST_AXES for move in kept):
-            raise Invalid(f"data would be moved along more than {MOST_AXES} axes")
+        for move in kept:
+            if len(move.sizes) > MOST_AXES:
+                raise Invalid(f"data would be moved along more than {MOST_AXES} axes")
+            self._check_reach(move.source.shape, move.offset, move.sizes, move.strides)
+            self._check_reach(shape, move.destination, move.sizes, move.destination_strides)
         filling = None if fill is None else np.array(fill).astype(numpy_type(type_))
         if filling is None and not kept:
             filling = np.zeros((), numpy_type(type_))  # nothing to write: the value is empty
@@ -285,6 +303,22 @@ class Builder:
         value = Value(type_, shape)
         self._write(RasterInstruction(self._number(value), regions, filling, self.origin))
         return value
+
+    def _check_reach(self, shape: Shape, offset: Extent, sizes: Shape, strides: Shape) -> None:
+        """Check that a region stays inside an array, at all sizes that are tried."""
+        if sizes == shape and offset.constant == 0 and strides == contiguous_strides(shape):
+            return
+        numbers = (count(shape), offset, *sizes, *strides)
+        names = {name for number in numbers for name in number.dimensions}
+        for at in self.bounds.samples(names) if names else ({},):
+            total, start, *rest = (number.evaluate(at) for number in numbers)
+            if 0 in rest[: len(sizes)]:
+                continue
+            steps = [(size - 1) * stride for size, stride in zip(rest, rest[len(sizes) :], strict=False)]
+            low = start + sum(step for step in steps if step < 0)
+            high = start + sum(step for step in steps if step > 0)
+            if low < 0 or high >= total:
+                raise Invalid(f"it reaches outside of an array of shape {shape_text(shape)}{where_text(at)}")
 
     def _fold_raster(
         self, type_: DataType, shape: Shape, moves: list[Move], fill: Array | None
@@ -358,11 +392,13 @@ class Builder:
         before, after = count(x.shape), count(self._shape(shape))
         if before.constant is not None and after.constant is not None and before != after:
             raise Invalid(f"{x} can't be reshaped to {shape_text(shape)}: {before} elements, not {after}")
-        if (sizes := static(shape)) is not None and before == after:
+        if before != after and (sizes := self._refuted(before, after) or self._refuted(after, before)):
+            raise Invalid(f"{x} can't be reshaped to {shape_text(shape)}{where_text(sizes)}")
+        if (fixed := static(shape)) is not None and before == after:
             if x.known is not None:
-                return Value(x.type, shape, known=x.known.reshape(sizes))
+                return Value(x.type, shape, known=x.known.reshape(fixed))
             if x.elements is not None:
-                return Value(x.type, shape, elements=x.elements.reshape(sizes))
+                return Value(x.type, shape, elements=x.elements.reshape(fixed))
         one = (Extent.of(1),)
         # Where it isn't certain that the counts agree, each is demanded of the other: whoever runs the plan
         # refuses a region that reaches outside of what it reads or writes.

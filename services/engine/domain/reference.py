@@ -153,6 +153,8 @@ def _apply(
         source = first if wide is None else first.astype(wide)
         keep = {} if operator in ("reduce_max", "reduce_min") or wide else {"dtype": dtype}
         return np.asarray(_REDUCE[operator](source, axis=axes, **keep))
+    if operator in ("arg_max", "arg_min") and first.shape[axes[0]] == 0:
+        raise Invalid(f"{operator} of an axis of size 0 has no value")
     if operator == "arg_max":
         return np.asarray(np.argmax(first, axis=axes[0]))
     if operator == "arg_min":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from libs.common.errors import Invalid
@@ -73,6 +73,14 @@ def count(shape: Shape) -> Extent:
 def shape_text(shape: Shape) -> str:
     """Return a shape for people."""
     return f"[{', '.join(map(str, shape))}]"
+
+
+def where_text(sizes: Mapping[str, int]) -> str:
+    """Return at which sizes of dimensions something is wrong, and what to do, for the end of a message."""
+    if not sizes:
+        return ""
+    named = ", ".join(f"{name} = {size}" for name, size in sorted(sizes.items()))
+    return f" where {named} (bound the dimension if the model isn't used so)"
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:

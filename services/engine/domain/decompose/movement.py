@@ -100,7 +100,11 @@ def _concat(call: Call) -> Value:
     total = ZERO
     for value in values:
         rest = (*value.shape[:axis], *value.shape[axis + 1 :])
-        if value.type is not first.type or rest != (*first.shape[:axis], *first.shape[axis + 1 :]):
+        if (
+            value.type is not first.type
+            or value.rank != first.rank
+            or rest != (*first.shape[:axis], *first.shape[axis + 1 :])
+        ):
             call.fail(f"{first} and {value} can't be joined along axis {axis}")
         total = total + value.shape[axis]
     shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
