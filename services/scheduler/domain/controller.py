@@ -309,10 +309,11 @@ class Controller:
                     await self._mirror.reached(revision)
                     snapshot = self._mirror.snapshot
         await self._mirror.reached(revision)
-        for session, done in heeded:
-            session.acknowledge(done)
+        # A welcome comes first: a runner that is told anything before it hangs up.
         for session in fresh:
             session.welcome(timedelta(seconds=self._liveness_s))
+        for session, done in heeded:
+            session.acknowledge(done)
 
     async def _sweep(self, term: Term) -> None:
         """Give back what nobody holds."""
