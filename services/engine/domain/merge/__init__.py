@@ -2,10 +2,12 @@
 
 horizontal   equal instructions are done once
 vertical     readers of rasters read the rasters' sources, as regions or as views
+matmul       products that share their right side over a batch become one
 outputs      copies of whole results give way to the results; each output gets a value of its own
 """
 
 from services.engine.domain.merge.horizontal import merge_horizontally
+from services.engine.domain.merge.matmul import fold_batches
 from services.engine.domain.merge.outputs import settle_outputs
 from services.engine.domain.merge.rewrite import (
     origins_of,
@@ -24,4 +26,4 @@ def merge(program: Program) -> Program:
     program = merge_vertically(program)
     # Instructions that read through different rasters may only be equal now.
     program = without_dead(merge_horizontally(program))
-    return renumbered(with_ordered_origins(settle_outputs(program), order))
+    return renumbered(with_ordered_origins(settle_outputs(fold_batches(program)), order))

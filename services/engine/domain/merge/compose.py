@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.engine.domain.check_program import MAX_RANK
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.extents import Bounds, Extent, contiguous_strides
 from services.engine.domain.merge.digits import Digit, Weight, carry, digits_of
 from services.engine.domain.merge.regions import Lane, canonical, lanes_of, ordered, region_of
-from services.engine.domain.program import MoveRegion, RasterInstruction, ValueView
+from services.engine.domain.program import MoveRegion, RasterInstruction, ValueView, whole
 
 MAX_REGIONS = 64
 """Of one composed raster; beyond it the producer stays a raster of its own."""
@@ -57,6 +57,15 @@ def compose_view(view: ValueView, producer: RasterInstruction, bounds: Bounds) -
     if parts is None or len(parts) != 1 or not parts[0].whole or parts[0].region is None:
         return None
     return parts[0].region.source
+
+
+def reshaped(view: ValueView, shape: tuple[Extent, ...], bounds: Bounds) -> ValueView | None:
+    """Return a view of the same elements in the same order, in another shape.
+
+    None where its strides don't allow that, or aren't proved to.
+    """
+    dense = RasterInstruction(view.value, (MoveRegion(view, Extent.of(0), contiguous_strides(view.shape)),))
+    return compose_view(whole(view.value, shape), dense, bounds)
 
 
 def _parts(

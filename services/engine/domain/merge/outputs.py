@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from libs.runtime.atomic import ATOMICS
 from services.engine.domain.extents import Extent, contiguous_strides, product
-from services.engine.domain.merge.compose import compose_view
+from services.engine.domain.merge.compose import reshaped
 from services.engine.domain.merge.regions import canonical
 from services.engine.domain.merge.rewrite import joined_origin, outputs_of, with_views
 from services.engine.domain.program import (
@@ -32,7 +32,7 @@ def _without_copies(program: Program) -> Program:
     producers = {value: step for step in program.instructions for value in outputs_of(step)}
     wanted = {named.value for named in program.outputs}
     values, same = list(program.values), dict[int, int]()
-    reshaped: dict[int, ComputeInstruction] = {}
+    turned_steps: dict[int, ComputeInstruction] = {}
     for step in program.instructions:
         if not isinstance(step, RasterInstruction) or step.output not in wanted:
             continue
@@ -45,7 +45,7 @@ def _without_copies(program: Program) -> Program:
             turned = _in_shape(program, producer, shape)
             if turned is None:
                 continue
-            reshaped[source] = replace(turned, origin=joined_origin(producer.origin, step.origin))
+            turned_steps[source] = replace(turned, origin=joined_origin(producer.origin, step.origin))
             values[source] = ValueType(values[source].type, shape)
         same[step.output] = source
         wanted.add(source)
@@ -58,7 +58,7 @@ def _without_copies(program: Program) -> Program:
     for step in program.instructions:
         (output,) = outputs_of(step)
         if output not in same:
-            instructions.append(with_views(reshaped.get(output, step), change))
+            instructions.append(with_views(turned_steps.get(output, step), change))
     outputs = tuple(NamedValue(named.name, same.get(named.value, named.value)) for named in program.outputs)
     return replace(program, values=tuple(values), instructions=tuple(instructions), outputs=outputs)
 
@@ -84,11 +84,9 @@ def _in_shape(
     """Return an elementwise step with its result in another shape; None where its views don't allow it."""
     if ATOMICS[step.operator].kind != "elementwise":
         return None
-    old = program.values[step.outputs[0]].shape
     inputs = []
     for view in step.inputs:
-        dense = RasterInstruction(view.value, (MoveRegion(view, Extent.of(0), contiguous_strides(old)),))
-        turned = compose_view(whole(view.value, shape), dense, program.bounds)
+        turned = reshaped(view, shape, program.bounds)
         if turned is None:
             return None
         inputs.append(turned)

@@ -1,0 +1,119 @@
+"""A plan that disagrees with ONNX Runtime is refused; one that agrees passes with the error that was seen."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from libs.common.errors import Invalid, Precondition
+from libs.runtime.plan import Compute, Plan
+from services.engine.pipeline import Stages, compile_model
+from services.engine.testing_models import MODELS, Model, mlp
+from services.engine.verify import Peer, difference, verify
+
+
+def compiled(content: bytes, **dimensions: tuple[int, int]) -> Plan:
+    return compile_model(content, dimensions, "the test", Stages(lambda stage: None)).plan
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_plans_agree_at_several_sizes(name: str) -> None:
+    content = MODELS[name]()
+    seen: list[dict[str, tuple[int, ...]]] = []
+
+    def peer(feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        seen.append({key: array.shape for key, array in feed.items()})
+        return Peer(content).run(feed)
+
+    verdict = verify(compiled(content), peer, 5)
+    assert verdict.max_error < 1e-5
+    assert verdict.comparisons == 8
+    batches = {next(iter(shapes.values()))[0] for shapes in seen}
+    assert batches == {1, 2, 3, 17}
+
+
+def test_a_fixed_dimension_is_compared_at_its_size_alone() -> None:
+    verdict = verify(compiled(mlp(), batch=(4, 4)), Peer(mlp()).run, 5)
+    assert verdict.comparisons == 2
+
+
+def swapped(plan: Plan, old: str, new: str) -> Plan:
+    """Return a plan with one atomic operator put for another."""
+    steps = [
+        replace(step, kind=replace(step.kind, operator=new))
+        if isinstance(step.kind, Compute) and step.kind.operator == old
+        else step
+        for step in plan.steps
+    ]
+    assert steps != list(plan.steps)
+    return replace(plan, steps=tuple(steps))
+
+
+def test_a_wrong_plan_is_refused_with_output_error_and_sizes() -> None:
+    with pytest.raises(Precondition) as refused:
+        verify(swapped(compiled(mlp()), "exp", "tanh"), Peer(mlp()).run, 5)
+    assert refused.value.reason == "PLAN_DISAGREES"
+    assert "output 'y' differs by" in str(refused.value)
+    assert "at batch=1" in str(refused.value)
+
+
+def test_a_plan_that_is_wrong_at_one_size_only_is_refused() -> None:
+    content = mlp()
+
+    def peer(feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        outputs = Peer(content).run(feed)
+        return {name: array + (len(array) == 3) for name, array in outputs.items()}
+
+    with pytest.raises(Precondition, match="at batch=3"):
+        verify(compiled(content), peer, 5)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "text"),
+    [
+        (lambda y: y.astype(np.float64), "by ONNX Runtime float64"),
+        (lambda y: y[:, :2], r"by ONNX Runtime float32\[1, 2\]"),
+        (lambda y: y * np.float32(np.nan), "differs by inf"),
+    ],
+)
+def test_other_types_shapes_and_nan(spoil: Callable[[np.ndarray], np.ndarray], text: str) -> None:
+    content = mlp()
+    with pytest.raises(Precondition, match=text):
+        verify(compiled(content), lambda feed: {"y": spoil(Peer(content).run(feed)["y"])}, 5)
+
+
+def test_indices_are_drawn_so_that_a_small_table_holds_them() -> None:
+    m = Model("small_table")
+    ids = m.input("ids", "batch", type_=TensorProto.INT64)
+    m.add("Gather", m.weight(2, 3), ids, output="y")
+    content = m.finish({"y": ("batch", 3)})
+    assert verify(compiled(content), Peer(content).run, 5).comparisons == 8
+
+
+def test_a_model_that_onnx_runtime_can_not_load_or_run() -> None:
+    with pytest.raises(Invalid, match="ONNX Runtime can't load the model") as refused:
+        Peer(b"nonsense")
+    assert refused.value.reason == "PEER_FAILED"
+    with pytest.raises(Invalid, match="ONNX Runtime can't run the model"):
+        Peer(mlp()).run({"x": np.zeros((1, 9), np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "error"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], 0.2),
+        ([0.1], [0.2], 0.1),
+        ([np.inf, np.nan], [np.inf, np.nan], 0.0),
+        ([np.inf], [-np.inf], np.inf),
+        ([np.nan], [1.0], np.inf),
+        ([1.0], [np.nan], np.inf),
+        ([], [], 0.0),
+        ([True], [True], 0.0),
+        ([True], [False], np.inf),
+        ([3], [4], 0.25),
+    ],
+)
+def test_differences(got: list, expected: list, error: float) -> None:
+    assert difference(np.array(got), np.array(expected)) == pytest.approx(error)
