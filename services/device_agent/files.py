@@ -14,11 +14,13 @@ import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from libs.common.errors import Exhausted, Unavailable
+from libs.common.errors import Exhausted, Invalid, Unavailable
 from libs.common.fsio import disk_errors, fsync_dir
+from libs.runtime.loading import load_plan
 from libs.task.manifest import Blob, CheckedManifest
 from libs.trust.digests import DigestingWriter, check_content, parse_digest, sha256_of
 from libs.trust.errors import Untrusted
@@ -153,9 +155,9 @@ class VersionFiles:
         try:
             with disk_errors(draft):
                 draft.mkdir(mode=0o700)
-            for path, blob in _paths_of(manifest).items():
+            for path, blob in manifest.files.items():
                 self._place(blob, draft / path)
-            for parent in sorted({p for path in _paths_of(manifest) for p in (draft / path).parents}):
+            for parent in sorted({p for path in manifest.files for p in (draft / path).parents}):
                 if parent.is_relative_to(draft):
                     fsync_dir(parent)
             with disk_errors(folder):
@@ -189,7 +191,7 @@ class VersionFiles:
     def verify(self, manifest: CheckedManifest) -> None:
         """Raise Untrusted, reason DIGEST_MISMATCH, unless every file of a version is there and intact."""
         folder = self.folder(manifest.task, manifest.version)
-        for path, blob in _paths_of(manifest).items():
+        for path, blob in manifest.files.items():
             try:
                 found = sha256_of(folder / path)
             except OSError as error:
@@ -200,7 +202,7 @@ class VersionFiles:
                 raise Untrusted(text, reason="DIGEST_MISMATCH")
 
     def script_names(self, manifest: CheckedManifest) -> ScriptNames:
-        """Return the words of a version's scripts; none of scripts that can't be read."""
+        """Return the words of a version's scripts, and what is wrong with its files; none that are gone."""
         folder = self.folder(manifest.task, manifest.version)
         try:
             sources = {
@@ -209,7 +211,10 @@ class VersionFiles:
             }
         except OSError:
             return ScriptNames({})
-        return script_names(sources)
+        names = script_names(sources)
+        if manifest.model is None or names.fault:
+            return names
+        return replace(names, fault=_plan_fault(folder, manifest.model.path))
 
     # ---- clearing away ----
 
@@ -253,9 +258,15 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _paths_of(manifest: CheckedManifest) -> dict[str, Blob]:
-    files = {phase.path: phase.script for phase in manifest.phases}
-    return files | {resource.path: resource.blob for resource in manifest.resources}
+def _plan_fault(folder: Path, path: str) -> str:
+    """Return what is wrong with a plan in its own words, found by reading it; empty when nothing is."""
+    try:
+        load_plan((folder / path).read_bytes(), path)
+    except Invalid as error:
+        return error.message
+    except OSError:
+        return ""
+    return ""
 
 
 def _resume(part: Path, size_bytes: int) -> int:

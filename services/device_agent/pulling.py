@@ -11,7 +11,6 @@ reported FAILED and not tried again; what isn't to be believed installs nothing 
 import asyncio
 import logging
 import sqlite3
-import sys
 from collections.abc import Callable, Mapping
 
 from isthmus.deployer.v1 import pull_pb2
@@ -26,6 +25,7 @@ from libs.trust.errors import Untrusted
 from libs.trust.state import TrustedState
 from services.device_agent import AGENT_VERSION
 from services.device_agent.backoff import Backoff
+from services.device_agent.capability import PYTHON_VERSION, check_runs_here
 from services.device_agent.cloud import Cloud
 from services.device_agent.domain.rollout import Changes, Entry, Stage, needed_folders, plan_changes
 from services.device_agent.files import VersionFiles
@@ -42,7 +42,6 @@ ROOT = "root"
 DEVICE_SET = "device_set"
 """Key of the last accepted set's payload."""
 
-PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _FETCH_ATTEMPTS = 5
 _SUBJECT = "pull"
 _LEFT_OUT = "MANIFEST_MISSING"
@@ -272,7 +271,7 @@ class Puller:
             manifest = check_manifest(trusted.manifest)
         except Invalid as error:
             raise Invalid(f"manifest: {error.message}", reason="MANIFEST_INVALID") from error
-        manifest.check_runs_on(AGENT_VERSION, PYTHON_VERSION)
+        check_runs_here(manifest)
         return manifest
 
     async def _fetch(self, entry: Entry, manifest: CheckedManifest) -> None:

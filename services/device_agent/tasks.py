@@ -36,7 +36,7 @@ from services.device_agent.store.bad_rows import BAD_ROW
 from services.device_agent.store.database import Database
 from services.device_agent.store.events import StoredEvent
 from services.device_agent.store.versions import Moment
-from services.device_agent.vm import LoadedTask, Outcome, Phase, RunLimits, Script, TaskVm
+from services.device_agent.vm import LoadedTask, Model, Outcome, Phase, RunLimits, Script, TaskVm
 
 _log = logging.getLogger("isthmus.agent")
 
@@ -258,11 +258,12 @@ class Tasks:
             )
             for phase in manifest.phases
         )
-        limits = manifest.limits
+        limits, model = manifest.limits, manifest.model
         return LoadedTask(
             task=manifest.task,
             version=manifest.version,
             scripts=scripts,
+            model=None if model is None else Model(model.path, model.blob.digest),
             resource_root=folder.absolute(),
             resources=tuple(resource.path for resource in manifest.resources),
             limits=RunLimits(limits.wall_time_s, limits.memory_bytes, limits.pending_count),

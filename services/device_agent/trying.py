@@ -25,12 +25,11 @@ from libs.common.rand import Randomness, SystemRandomness
 from libs.task.manifest import Blob, CheckedManifest, check_manifest
 from libs.task.source import FILE_NAME, read_task_json
 from libs.trust.digests import sha256_of
-from services.device_agent import AGENT_VERSION
 from services.device_agent.app import Agent
+from services.device_agent.capability import check_runs_here
 from services.device_agent.config import AgentConfig
 from services.device_agent.domain.rollout import Entry, State
 from services.device_agent.errors import EXIT_CONFIG, EXIT_FAULT
-from services.device_agent.pulling import PYTHON_VERSION
 from services.device_agent.replay import MAX_LINE_BYTES
 from services.device_agent.running import Made
 from services.device_agent.store import events as event_store
@@ -194,7 +193,7 @@ async def _install(agent: Agent, folder: Path, randomness: Randomness) -> Checke
         raise NotFound(f"{error.filename}: {error.strerror}") from error
     message = source.manifest(blobs)
     manifest = check_manifest(message)
-    manifest.check_runs_on(AGENT_VERSION, PYTHON_VERSION)
+    check_runs_here(manifest)
     files, origin = agent.tasks.files, _Folder({blob.digest: file for file, blob in blobs.items()})
     for blob in manifest.blobs:
         await files.fetch(origin, blob)

@@ -1,5 +1,6 @@
 """Tasks and their versions: what can be released."""
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -7,7 +8,8 @@ from datetime import datetime
 from libs.common.clock import Clock
 from libs.common.errors import AlreadyExists, Exhausted, Invalid, Precondition
 from libs.common.names import TaskName, VersionName, shown
-from libs.task.manifest import CheckedManifest
+from libs.runtime.loading import load_plan
+from libs.task.manifest import MAX_PLAN_BYTES, CheckedManifest
 from libs.task.script import MAX_BYTES as MAX_SCRIPT_BYTES
 from services.deployer.domain.blobs import Blobs
 from services.deployer.domain.creates import earlier_answer, remember
@@ -40,6 +42,8 @@ class Catalogue:
         self._blobs = blobs
         self._notary = notary
         self._clock = clock
+        # Plans may be large: one at a time.
+        self._plan_in_memory = asyncio.Lock()
 
     async def create_task(self, new: NewTask, actor: str) -> Task:
         """Make a task.
@@ -179,6 +183,10 @@ class Catalogue:
             raise _missing(missing)
         for phase in manifest.phases:
             phase.compile(await self._blobs.load(tenant, phase.script.digest, MAX_SCRIPT_BYTES))
+        for plan in manifest.plans:
+            async with self._plan_in_memory:
+                data = await self._blobs.load(tenant, plan.blob.digest, MAX_PLAN_BYTES)
+                await asyncio.to_thread(load_plan, data, plan.path)
 
     async def get_version(self, name: VersionName) -> Version:
         """Return a version; raise NotFound."""

@@ -47,7 +47,8 @@ class ScriptNames:
     modules: frozenset[str] = frozenset()
     """Imported; with their parents."""
     fault: str = ""
-    """What is wrong with the first script that doesn't compile or lacks its entry point; empty when none."""
+    """What is wrong with the version's files, found by reading them: the first script that doesn't compile or
+    lacks its entry point, or the plan. Empty when nothing is."""
 
 
 def script_names(scripts: Mapping[str, tuple[bytes, str]]) -> ScriptNames:
@@ -104,7 +105,7 @@ def reportable(reason: str, message: str, names: ScriptNames) -> str:
         ended = _ENDED.fullmatch(message)
         return ended[0] if ended is not None else "its process ended"
     if reason == "LOAD_ERROR" and names.fault:
-        return names.fault  # found by reading the script, not by running it
+        return names.fault  # found by reading the files, not by running them
     kind, place = _kind_and_place(message, names)
     missing = _NO_MODULE.search(message)
     if kind == "ModuleNotFoundError" and missing is not None and missing[1] in names.modules:

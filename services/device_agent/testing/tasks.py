@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from google.protobuf.duration_pb2 import Duration
 
 from isthmus.deployer.v1 import manifest_pb2
+from libs.task.testing import add_model
 from libs.trust.digests import sha256_of
 from libs.trust.keys import SigningKey
 
@@ -42,6 +43,7 @@ def task(
     pipeline: Mapping[str, object] | None = None,
     uploads: Mapping[str, Mapping[str, tuple[str, int]]] | None = None,
     resources: Mapping[str, bytes] | None = None,
+    plan: bytes | None = None,
     confirm_runs: int = 1,
     confirm_idle_s: float = 0.0,
     max_failures: int = 3,
@@ -51,6 +53,7 @@ def task(
 ) -> TaskVersion:
     """Build a version with one script whose function `run` is called for every "go" event.
 
+    With a `plan`, its model runs on what the script returns.
     `uploads` maps stream → field → (type, such as "NUMBER", and max_bytes).
     """
     script = source.encode()
@@ -91,6 +94,9 @@ def task(
     for path, content in (resources or {}).items():
         blobs[sha256_of(content)] = content
         manifest.resources.add(blob=_ref(content), path=path, sharing=manifest_pb2.Resource.SHARING_SHARED)
+    if plan is not None:
+        blobs[sha256_of(plan)] = plan
+        add_model(manifest, plan)
     return TaskVersion(manifest, blobs)
 
 

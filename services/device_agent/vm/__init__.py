@@ -8,9 +8,9 @@
     await vm.close()                              # kills the workers; never hangs
 
 `load` and `execute` return an `Outcome` for everything that a script can do wrong (`reason`: EXCEPTION,
-TIMEOUT, MEMORY, CRASH, BAD_RESULT, LOAD_ERROR) and raise only for what the caller or the machine does:
-`NotFound` (the version isn't loaded), `Exhausted` (the queue is full, the run was the oldest waiting of its
-task and was dropped, or it waited longer than `max_wait_s`), `Invalid` (events and features are too large),
+TIMEOUT, MEMORY, CRASH, BAD_INPUT, BAD_RESULT, LOAD_ERROR) and raise only for what the caller or the machine
+does: `NotFound` (the version isn't loaded), `Exhausted` (the queue is full, the run was the oldest waiting of
+its task and was dropped, or it waited longer than `max_wait_s`), `Invalid` (events and features too large),
 `Unavailable` (the VM is closing or can't start workers). Cancelling `execute` takes a waiting run out of the
 queue and kills the worker of one that has started.
 
@@ -18,7 +18,7 @@ queue and kills the worker of one that has started.
 turn it is (tasks take turns, so that one task's backlog never starves another); `wire` requests and replies;
 `process` one worker seen from outside: start, call, kill, reap; `worker/` what runs inside the child. The
 child imports nothing of ours but `worker/` and `isthmus.task`: no grpc, no protobuf, no numpy until a script
-asks.
+asks or a task has a model. For a model it borrows `libs.runtime`, out of the scripts' reach.
 
 **What is confined.** The process is a fault boundary first: only signed tasks get here. A run can't outlive
 its wall time (killed from outside, whatever it swallows), can't grow past its memory limit, can't take the
@@ -33,6 +33,7 @@ share an interpreter, one after the other). It is no sandbox for code that nobod
 from services.device_agent.vm.model import (
     Execution,
     LoadedTask,
+    Model,
     Outcome,
     Phase,
     Reason,
@@ -47,6 +48,7 @@ from services.device_agent.vm.pool import TaskVm
 __all__ = [
     "Execution",
     "LoadedTask",
+    "Model",
     "Outcome",
     "Phase",
     "Reason",

@@ -16,6 +16,7 @@ class Phase(StrEnum):
     """A step of a task's run."""
 
     PRE = "pre"
+    """Before the model, if there is one."""
     POST = "post"
 
 
@@ -30,10 +31,13 @@ class Reason(StrEnum):
     """It needed more memory than its limit."""
     CRASH = "CRASH"
     """Its process ended, by a signal or on its own, or broke the protocol."""
+    BAD_INPUT = "BAD_INPUT"
+    """What came before the model isn't what its plan takes, or has no result."""
     BAD_RESULT = "BAD_RESULT"
     """It returned, or sent, what isn't a JSON object within the limits."""
     LOAD_ERROR = "LOAD_ERROR"
-    """Its scripts don't match their digests, don't compile, fail when imported, or lack the entry point."""
+    """Its scripts don't match their digests, don't compile, fail when imported, or lack the entry point;
+    its plan doesn't match, can't be read by this agent, or isn't sound."""
     UNLOADED = "UNLOADED"
     """The version was unloaded while the run waited; nothing of it ran."""
 
@@ -50,6 +54,15 @@ class Script:
     source: bytes
     digest: str
     """"sha256:" and 64 hex digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model as the engine's plan: a verified file, whose digest the worker checks again."""
+
+    path: str
+    """Below the task's resource root."""
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,8 @@ class LoadedTask:
     version: str
     scripts: tuple[Script, ...]
     """In the order in which they run."""
+    model: Model | None = None
+    """Runs behind the script of PRE and before that of POST; it needs a `resource_root`."""
     resource_root: Path | None = None
     """Folder that holds the verified resources; it must lie in one of `VmConfig.readable`."""
     resources: tuple[str, ...] = ()

@@ -103,8 +103,10 @@ class TaskVm:
         A task loaded under the same name and version is replaced. Raises Invalid for limits beyond the VM's,
         and what `execute` raises for the queue.
         """
-        if not task.scripts:
-            raise Invalid(f"task {task.key} has no script")
+        if not task.scripts and task.model is None:
+            raise Invalid(f"task {task.key} has neither script nor model")
+        if task.model is not None and task.resource_root is None:
+            raise Invalid(f"task {task.key} has a model and no folder where its plan lies")
         most = self._config.max_memory_bytes
         if not 0 < task.limits.memory_bytes <= most or task.limits.wall_time_s <= 0:
             raise Invalid(
@@ -335,18 +337,20 @@ class TaskVm:
         task, config = job.task, self._config
         for key in [key for key, known in worker.loaded.items() if self._tasks.get(key) is not known]:
             await self._unload(worker, key)
+        cause = ""
         if not job.request or worker.loaded.get(task.key) is not task:
             while len(worker.loaded) >= config.max_tasks_per_worker:
                 await self._unload(worker, next(iter(worker.loaded)))
             reply = await worker.call(load_request(task, config), config.load_timeout_s)
             outcome = outcome_from(reply)
+            cause = "retired" if "residue" in reply else ""
             if outcome.ok:
                 worker.loaded[task.key] = task
-            if not outcome.ok or not job.request or "residue" in reply:
-                return outcome, "retired" if "residue" in reply else ""
+            if not outcome.ok or not job.request:
+                return outcome, cause
         worker.loaded.move_to_end(task.key)
         reply = await worker.call(job.request, task.limits.wall_time_s)
-        return outcome_from(reply), "retired" if "residue" in reply else ""
+        return outcome_from(reply), "retired" if "residue" in reply else cause
 
     async def _unload(self, worker: WorkerProcess, key: str) -> None:
         await worker.call(unload_request(key), _UNLOAD_TIMEOUT_S)

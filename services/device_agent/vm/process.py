@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import libs.runtime
 from libs.common.errors import Unavailable
 from services.device_agent.vm.model import LoadedTask, VmConfig
 from services.device_agent.vm.wire import ProtocolFault, parse_reply
@@ -332,6 +333,14 @@ def _settings(config: VmConfig, folder: Path, fd: int) -> str:
         str(_BOOT.parent),
     ]
     system = ["/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime"]
+    runtime = Path(libs.runtime.__file__).parents[1]
+    plans = find_spec("isthmus.engine.v1.plan_pb2")
+    if plans is None or plans.origin is None:
+        raise Unavailable(
+            "the generated code of isthmus.engine, which reads plans, isn't there: run `make protos`"
+        )
+    protos = Path(plans.origin).parents[3]
+    installation += [str(runtime), str(protos / "isthmus")]
     machine = ["/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu", "/dev/urandom", "/dev/zero"]
     return json.dumps(
         {
@@ -339,8 +348,10 @@ def _settings(config: VmConfig, folder: Path, fd: int) -> str:
             "parent": os.getpid(),
             "import_paths": [str(public), packages],
             "blocked": _BLOCKED,
+            "libs": str(runtime),
+            "protos": str(protos),
             "confine": config.confine,
-            "readable": [*dict.fromkeys(installation + system + machine + [str(p) for p in config.readable])],
+            "readable": [*dict.fromkeys(map(str, [*installation, *system, *machine, *config.readable]))],
             "writable": [str(folder), "/dev/null"],
             "max_request_bytes": config.max_request_bytes,
             "max_reply_bytes": config.max_reply_bytes,

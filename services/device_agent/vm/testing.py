@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from services.device_agent.vm.model import MIB, LoadedTask, Phase, RunLimits, Script
+from services.device_agent.vm.model import MIB, LoadedTask, Model, Phase, RunLimits, Script
 
 _DEADLINE_S = 60.0
 
@@ -28,12 +28,19 @@ def build_task(
     pending_count: int = 64,
     resource_root: Path | None = None,
     resources: tuple[str, ...] = (),
+    model: Model | None = None,
 ) -> LoadedTask:
     """Build a task with one script, `post(context)`, or one per phase."""
     sources = {Phase.POST: source} if isinstance(source, str) else source
     scripts = tuple(build_script(text, phase=phase) for phase, text in sources.items())
     limits = RunLimits(wall_time_s, memory_bytes, pending_count)
-    return LoadedTask(task, version, scripts, resource_root, resources, limits)
+    return LoadedTask(task, version, scripts, model, resource_root, resources, limits)
+
+
+def build_model(folder: Path, data: bytes, path: str = "model.plan") -> Model:
+    """Put a plan into a folder, as an installed version's lies there."""
+    (folder / path).write_bytes(data)
+    return Model(path, "sha256:" + hashlib.sha256(data).hexdigest())
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:

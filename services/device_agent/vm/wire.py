@@ -11,7 +11,9 @@ from services.device_agent.vm.model import Execution, LoadedTask, Outcome, Reaso
 
 MAX_REPLY_DEPTH = 64
 """Levels of a reply: twice what `worker.values` lets a result have."""
-_FAILURES = frozenset({Reason.EXCEPTION, Reason.MEMORY, Reason.BAD_RESULT, Reason.LOAD_ERROR})
+_FAILURES = frozenset(
+    {Reason.EXCEPTION, Reason.MEMORY, Reason.BAD_INPUT, Reason.BAD_RESULT, Reason.LOAD_ERROR}
+)
 
 
 class ProtocolFault(Exception):
@@ -27,6 +29,7 @@ def load_request(task: LoadedTask, config: VmConfig) -> bytes:
         "version": task.version,
         "scripts": [
             {
+                "phase": script.phase.value,
                 "path": script.path,
                 "entry_point": script.entry_point,
                 "digest": script.digest,
@@ -34,6 +37,7 @@ def load_request(task: LoadedTask, config: VmConfig) -> bytes:
             }
             for script in task.scripts
         ],
+        "plan": None if task.model is None else {"path": task.model.path, "digest": task.model.digest},
         "root": None if task.resource_root is None else str(task.resource_root),
         "resources": list(task.resources),
         "memory_bytes": task.limits.memory_bytes,

@@ -6,9 +6,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from isthmus.deployer.v1 import audit_pb2, task_pb2, trust_service_pb2
+from isthmus.engine.v1 import plan_pb2
 from isthmus.trust.v1 import trust_pb2
 from libs.common.errors import AlreadyExists, Invalid, NotFound, Precondition
-from libs.task.testing import SCRIPT, make_manifest
+from libs.runtime.codec import encode
+from libs.runtime.testing import linear_plan
+from libs.task.testing import SCRIPT, add_model, make_manifest
 from libs.trust.signing import RoleKeys, sign_message
 from libs.trust.testing import Authority, fake_key
 from services.deployer.testing import Client, Running, make_notary, refused, running_deployer
@@ -98,6 +101,27 @@ async def test_a_size_that_is_not_the_blobs_is_refused(client: Client) -> None:
     manifest.phases[0].script.size_bytes += 1
     with refused(Invalid, str(len(SCRIPT)), reason="SIZE_MISMATCH"):
         await client.publish_manifest(manifest)
+
+
+async def test_a_plan_is_checked_when_it_is_published(client: Client) -> None:
+    sound = encode(linear_plan([1.0]))
+    foreign = plan_pb2.Plan.FromString(sound)
+    foreign.major = 2
+    for plan, says in ((b"no plan", "it can't be read"), (foreign.SerializeToString(), "format 2.0")):
+        manifest = make_manifest()
+        add_model(manifest, plan)
+        await client.upload(SCRIPT)
+        await client.upload(plan)
+        with refused(Invalid, says) as caught:
+            await client.publish_manifest(manifest)
+        assert "model.plan" in caught[0].message
+    manifest = make_manifest()
+    add_model(manifest, sound)
+    with refused(Precondition, manifest.plans[0].blob.digest, reason="MISSING_BLOBS"):
+        await client.publish_manifest(manifest)
+    await client.upload(sound)
+    version = await client.publish_manifest(manifest)
+    assert version.total_bytes == len(SCRIPT) + len(sound)
 
 
 async def test_a_syntax_error_in_a_script_shows_its_line(client: Client) -> None:

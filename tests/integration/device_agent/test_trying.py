@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from libs.cli.main import main
+from libs.runtime.codec import encode
+from libs.runtime.testing import linear_plan
 
 SCRIPT = """
 def run(context):
@@ -69,6 +71,25 @@ def tried(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, 
     status = main(["task", "try", *map(str, arguments), "--json"])
     out, err = capsys.readouterr()
     return status, [json.loads(line) for line in out.splitlines()], err
+
+
+def test_a_model_runs_between_the_scripts(folder, events, capsys):
+    task = dict(TASK, phases=[
+        {"kind": "pre", "script": "run.py"},
+        {"kind": "model", "plan": "models/click.plan"},
+        {"kind": "post", "script": "run.py"},
+    ])  # fmt: skip
+    (folder / "task.json").write_text(json.dumps(task))
+    (folder / "run.py").write_text(
+        "def pre(context): return {'x': [[len(context.events[-1].fields), 0.0]]}\n"
+        "def post(context, outputs): return {'p': round(float(outputs['probability'][0]), 4)}\n"
+    )
+    (folder / "models").mkdir()
+    (folder / "models" / "click.plan").write_bytes(encode(linear_plan([1.0, -1.0])))
+    status, (*runs, summary), _ = tried(capsys, folder, "--events", events)
+    assert status == 0
+    assert [run["result"] for run in runs] == [{"p": 0.7311}] * 5
+    assert summary["failure_count"] == 0
 
 
 def test_every_run_and_a_summary(folder, events, capsys):

@@ -4,8 +4,6 @@ import contextlib
 import errno
 import faulthandler
 import gc
-import importlib.abc
-import importlib.machinery
 import io
 import json
 import os
@@ -14,37 +12,20 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 # ruff: noqa: TID252
 from . import confinement
+from .failed import Failed
 from .framing import PROTOCOL, read_frame, write_frame
-from .runner import Failed, Runner, describe
+from .imports import OwnPackages
+from .model import Runtime
+from .runner import Runner, describe
 
 _AS_SLACK = 512 * 1024 * 1024
 """Shared libraries that a run may map, beyond its memory: they count as address space, not as data."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _RECURSION = sys.getrecursionlimit()
-
-
-class _Blocked(importlib.abc.MetaPathFinder):
-    """Refuses the agent's own packages, wherever they are installed: no script may depend on them."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = frozenset(names)
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] in self._names:
-            raise ModuleNotFoundError(
-                f"{fullname!r} is the agent's own; scripts import the standard library, isthmus.task and "
-                "what is installed beside it",
-                name=fullname,
-            )
-        return None
 
 
 class _Meter:
@@ -121,11 +102,12 @@ def main(settings: dict[str, Any]) -> None:
     fd, pid = int(settings["fd"]), os.getpid()
     os.set_inheritable(fd, False)
     meter = _Meter()
-    sys.meta_path.insert(0, _Blocked(settings["blocked"]))
+    packages = OwnPackages(settings["blocked"], settings["libs"], settings["protos"])
+    sys.meta_path.insert(0, packages)
     faulthandler.enable(file=2, all_threads=False)  # a crash in C leaves its place in the output
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=False)
     held = confinement.apply(settings)
-    runner = Runner(int(settings["max_reply_bytes"]))
+    runner = Runner(int(settings["max_reply_bytes"]), Runtime(packages, meter.growth))
     gc.collect()
     gc.freeze()
     meter.rebase()
@@ -174,7 +156,8 @@ def _answer(
         output.flush()
     except (OSError, ValueError):  # the script has closed it
         reply["residue"] = "stdout"
-    _tidy(reply, meter, int(settings["max_growth_bytes"]))
+    # A model is meant to stay.
+    _tidy(reply, meter, int(settings["max_growth_bytes"]) + runner.held_bytes)
     return reply
 
 

@@ -14,19 +14,12 @@ from typing import Any
 from isthmus.task import Context, Event
 
 # ruff: noqa: TID252
+from .failed import Failed
+from .model import Model, Runtime, as_lists
 from .values import BadValue, check_object
 
 _MAX_MESSAGE = 4096
 _HEAD_FRAMES, _TAIL_FRAMES = 10, 20
-
-
-class Failed(Exception):
-    """A load or a run has failed; `reason` is one of the VM's."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
 
 
 @dataclass(slots=True)
@@ -34,21 +27,30 @@ class _Loaded:
     task: str
     version: str
     entries: list[tuple[str, Callable[..., object]]]
-    """Phase, entry point's name, function."""
+    """The name of each step for messages, and the step."""
     modules: dict[tuple[str, str], types.ModuleType]
     root: Path | None
     resources: list[str]
+    model: Model | None = None
+    ends_with_model: bool = False
 
 
 class Runner:
     """The tasks loaded in this worker."""
 
-    def __init__(self, max_reply_bytes: int) -> None:
+    def __init__(self, max_reply_bytes: int, runtime: Runtime) -> None:
         self._max_bytes = max_reply_bytes
+        self._runtime = runtime
         self._tasks: dict[str, _Loaded] = {}
 
+    @property
+    def held_bytes(self) -> int:
+        """What the loaded models and the runtime keep in memory, roughly."""
+        models = (task.model for task in self._tasks.values())
+        return self._runtime.held_bytes + sum(model.held_bytes for model in models if model is not None)
+
     def load(self, request: dict[str, Any]) -> None:
-        """Check, compile and import a task's scripts; raises Failed and leaves nothing behind."""
+        """Check a task's plan, compile and import its scripts; raises Failed and leaves nothing behind."""
         key = request["key"]
         self.unload(key)
         root = request["root"]
@@ -57,6 +59,9 @@ class Runner:
         )
         self._tasks[key] = task
         try:
+            # Before the scripts: what is wrong with the plan is then found whatever they do.
+            if request["plan"] is not None and task.root is not None:
+                task.model = self._runtime.load(request["plan"], task.root, int(request["memory_bytes"]))
             for script in request["scripts"]:
                 module = self._module(key, task, script)
                 entry = getattr(module, script["entry_point"], None)
@@ -66,9 +71,16 @@ class Runner:
                         f"{script['path']} has no function {script['entry_point']!r} at its top level",
                     )
                 task.entries.append((script["entry_point"], entry))
+            if task.model is not None:
+                self._insert_model(task, task.model, [script["phase"] for script in request["scripts"]])
         except BaseException:
             self.unload(key)
             raise
+
+    def _insert_model(self, task: _Loaded, model: Model, phases: list[str]) -> None:
+        place = phases.count("pre")
+        task.entries.insert(place, (model.path, model.later if place else model.first))
+        task.ends_with_model = place == len(phases)
 
     def unload(self, key: str) -> None:
         """Forget a task; nothing happens when it isn't loaded."""
@@ -108,11 +120,13 @@ class Runner:
     def run(self, request: dict[str, Any], context: Context) -> dict[str, object]:
         """Run a task's phases and return its result, checked; raises Failed, or what the script raises."""
         task = self._tasks[request["key"]]
-        value: object = None
+        value: Any = None
         name = ""
         # The first phase takes the context; a later one takes the value before it too (docs/task-format.md).
         for number, (name, entry) in enumerate(task.entries):  # noqa: B007 (the last name is used below)
             value = entry(context, value) if number else entry(context)
+        if task.ends_with_model:
+            value = as_lists(value)
         try:
             result = check_object(value, f"the result of {name}", self._max_bytes)
             for index, frame in enumerate(context.frames):

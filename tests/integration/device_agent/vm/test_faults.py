@@ -241,6 +241,18 @@ async def test_threads_and_timers_left_behind_cost_the_worker_not_the_next_run(v
     assert vm.stats().deaths == {"retired": 2}
 
 
+async def test_a_module_that_leaves_a_thread_behind_still_gets_its_run(vm: TaskVm, run) -> None:
+    """Its worker is replaced after each; what a run returns is never what loading did."""
+    source = (
+        "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
+        "def post(c): return {'made': True}"
+    )
+    for version in ("1", "2"):
+        assert (await run(source, version=version)).value == {"made": True}
+        assert (await vm.execute(Execution("probe", version))).value == {"made": True}
+    await check_fine(vm)
+
+
 async def test_what_a_run_does_to_its_interpreter_does_not_reach_the_next(vm: TaskVm, run) -> None:
     outcome = await run(
         "import sys\ndef post(c):\n    sys.setrecursionlimit(60)\n    sys.stdout = None\n    return {}"

@@ -1,5 +1,6 @@
 """What may lie in a task's folder."""
 
+import json
 import os
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from libs.cli.folder import read_task
 from libs.cli.main import main
 from libs.common.errors import Invalid, NotFound
+from libs.runtime.codec import encode
+from libs.runtime.testing import linear_plan
 
 
 @pytest.fixture
@@ -20,6 +23,38 @@ def test_a_good_folder_is_read(folder: Path) -> None:
     source, manifest, checked = read_task(folder)
     assert (checked.key, manifest.task) == ("clicks@1.0.0", "clicks")
     assert source.files == (folder / "main.py",)
+
+
+@pytest.fixture
+def with_model(folder: Path) -> Path:
+    """The folder with a model phase and its plan."""
+    task = json.loads((folder / "task.json").read_text())
+    task["phases"] = [{"kind": "pre", "script": "main.py", "entry_point": "run"}]
+    task["phases"].append({"kind": "model", "plan": "click.plan"})
+    (folder / "task.json").write_text(json.dumps(task))
+    (folder / "click.plan").write_bytes(encode(linear_plan([1.0])))
+    return folder
+
+
+def test_a_plan_is_one_of_the_files(with_model: Path) -> None:
+    source, manifest, checked = read_task(with_model)
+    assert source.files == (with_model / "main.py", with_model / "click.plan")
+    assert checked.model is not None
+    assert manifest.plans[0].blob.size_bytes == (with_model / "click.plan").stat().st_size
+
+
+def test_a_plan_that_no_device_can_run_is_refused(with_model: Path) -> None:
+    good = (with_model / "click.plan").read_bytes()
+    (with_model / "click.plan").write_bytes(good[:-1])
+    with pytest.raises(Invalid, match=r"click\.plan: plan: "):
+        read_task(with_model)
+    (with_model / "click.plan").write_bytes(b"\x08\x02" + good[2:])
+    with pytest.raises(Invalid, match=r"click\.plan: plan is of format 2\.0"):
+        read_task(with_model)
+    with (with_model / "click.plan").open("wb") as file:
+        file.truncate(256 * 1024**2 + 1)
+    with pytest.raises(Invalid, match=r"click\.plan: has 256.0 MiB, more than 256.0 MiB"):
+        read_task(with_model)
 
 
 @pytest.mark.parametrize("name", ["task.json", "main.py"])
