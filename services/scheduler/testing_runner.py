@@ -1,9 +1,11 @@
 """For tests: a user of a scheduler, and a runner that starts nothing but says what it is told to."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
+import grpc
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -12,7 +14,7 @@ from isthmus.scheduler.v1 import runner_pb2 as wire
 from isthmus.scheduler.v1 import runner_pb2_grpc, scheduler_pb2_grpc
 from isthmus.scheduler.v1 import scheduler_pb2 as api
 from libs.common.client import Channel, rpc_errors
-from libs.common.errors import Error
+from libs.common.errors import Error, Internal, Unavailable
 
 GIB = 2**30
 State = pb.JobStatus.State
@@ -152,7 +154,7 @@ class FakeRunner:
         self.told: list[wire.AttachResponse] = []
         self.acknowledged: dict[tuple[str, int, int], int] = {}
         self._changed = asyncio.Condition()
-        self._outbox: asyncio.Queue[wire.AttachRequest | None] = asyncio.Queue()
+        self._outbox: asyncio.Queue[wire.AttachRequest] = asyncio.Queue()
         self._reading: asyncio.Task[None] | None = None
         self.error: Error | None = None
 
@@ -177,22 +179,37 @@ class FakeRunner:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
 
-    async def _say(self) -> AsyncIterator[wire.AttachRequest]:
-        while (message := await self._outbox.get()) is not None:
-            yield message
-
     async def _read(self, welcomed: asyncio.Event) -> None:
+        call = self._stub.Attach()
+        writing = asyncio.create_task(self._write(call, self._outbox))
         try:
             with rpc_errors():
-                async for answer in self._stub.Attach(self._say()):
+                async for answer in call:
                     async with self._changed:
                         self.told.append(answer)
                         self._take(answer, welcomed)
                         self._changed.notify_all()
         except Error as error:
-            self.error = error
+            # Writing to a connection that has just broken makes gRPC itself say INTERNAL.
+            core = isinstance(error, Internal) and "from Core" in error.message
+            self.error = Unavailable(error.message) if core else error
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            call.cancel()
         async with self._changed:
             self._changed.notify_all()
+
+    async def _write(
+        self,
+        call: "grpc.aio.StreamStreamCall[wire.AttachRequest, wire.AttachResponse]",
+        outbox: "asyncio.Queue[wire.AttachRequest]",
+    ) -> None:
+        while True:
+            message = await outbox.get()
+            # What breaks here, reading tells.
+            with suppress(grpc.RpcError, asyncio.InvalidStateError):
+                await call.write(message)
 
     def _take(self, answer: wire.AttachResponse, welcomed: asyncio.Event) -> None:
         kind = answer.WhichOneof("message")
@@ -201,7 +218,8 @@ class FakeRunner:
         elif kind == "start":
             key = _key(answer.start.id)
             if key not in self.workers:
-                self.workers[key] = wire.WorkerReport(id=answer.start.id)
+                starting = pb.Worker(rank=key[2], node=self.node, state=WorkerState.STATE_STARTING)
+                self.workers[key] = wire.WorkerReport(id=answer.start.id, worker=starting)
         elif kind == "stop" and _key(answer.stop.id) not in self.workers:
             self.workers[_key(answer.stop.id)] = wire.WorkerReport(id=answer.stop.id)
             self._report(_key(answer.stop.id), WorkerState.STATE_FAILED, reason="LOST")
