@@ -15,21 +15,8 @@ from libs.common.errors import Invalid
 from libs.runtime.atomic import ATOMICS
 from libs.runtime.plan import DataType
 from services.engine.domain import reference, symbolic
-from services.engine.domain.extents import Bounds, Extent, Term, contiguous_strides
-from services.engine.domain.program import (
-    ComputeInstruction,
-    Instruction,
-    MoveRegion,
-    NamedValue,
-    Program,
-    RasterInstruction,
-    ValueType,
-    ValueView,
-    ViewAxis,
-    whole,
-)
+from services.engine.domain.extents import Extent, Term, contiguous_strides
 from services.engine.domain.reference import Array, numpy_type
-from services.engine.domain.symbolic import Elements
 from services.engine.domain.values import (
     FLOATS,
     Move,
@@ -38,54 +25,25 @@ from services.engine.domain.values import (
     broadcast_shapes,
     broadcast_strides,
     count,
-    extents,
     permuted_strides,
     shape_text,
     static,
     where_text,
 )
+from services.engine.domain.writer import MOST_AXES, Writer
 
-MOST_AXES = 8
-"""Of a value or a view."""
-MOST_INSTRUCTIONS = 1_000_000
-MOST_ELEMENTS = 1 << 40
-"""Of a value at the smallest sizes."""
 FOLDED_GROWTH_BYTES = 1 << 20
 """A constant that movement would make larger than this, and than its sources, is not folded."""
-FOLDED_BYTES = 1 << 30
-"""Of all that is folded."""
 
 
-class Builder:
+class Builder(Writer):
     """Writes one program. Not thread-safe.
 
     Every method raises Invalid for types, shapes or sizes that the operator doesn't take; whoever calls the
     rule adds the node's name.
     """
 
-    def __init__(self, bounds: Bounds) -> None:
-        self.bounds = bounds
-        self.origin = ""
-        """Node that instructions are written for."""
-        self._values: list[ValueType] = []
-        self._numbers: dict[Value, int] = {}
-        self._scalars: dict[Extent, Value] = {}
-        self._inputs: list[NamedValue] = []
-        self._constants: dict[int, Array] = {}
-        self._instructions: list[Instruction] = []
-        self._foldable = FOLDED_BYTES
-
     # Values
-
-    def input(self, name: str, type_: ValueType) -> Value:
-        """Add an input of the program."""
-        value = Value(type_.type, self._shape(type_.shape))
-        self._inputs.append(NamedValue(name, self._number(value)))
-        return value
-
-    def constant(self, array: Array) -> Value:
-        """Return a value that is the same in every call."""
-        return Value(reference.data_type(array.dtype), self._shape(extents(array.shape)), known=array)
 
     def scalar(self, value: float, type_: DataType) -> Value:
         """Return one number as a value of no axes."""
@@ -99,46 +57,6 @@ class Builder:
         """Return one integer, which may depend on dimensions, as a scalar of any type."""
         elements = symbolic.elements_of([extent], ())
         return self.cast(self._from_elements(elements, DataType.INT64), type_)
-
-    def elements(self, value: Value) -> Elements | None:
-        """Return the integers of a small value that is known, or only depends on dimensions; else None."""
-        if value.elements is not None:
-            return value.elements
-        if value.known is None or value.type not in (DataType.INT64, DataType.INT32):
-            return None
-        if value.known.size > symbolic.MOST_ELEMENTS:
-            return None
-        return symbolic.elements_of(value.known.reshape(-1).tolist(), value.known.shape)
-
-    def _from_elements(self, elements: Elements, type_: DataType) -> Value:
-        constants = [element.constant for element in elements.reshape(-1)]
-        shape = extents(elements.shape)
-        if None in constants:
-            return Value(type_, shape, elements=elements)
-        if any(not -(1 << 63) <= constant < 1 << 63 for constant in constants):
-            raise Invalid("an integer that the model computes from shapes exceeds 64 bits")
-        known = np.array(constants, np.int64).reshape(elements.shape).astype(numpy_type(type_))
-        return Value(type_, shape, known=known)
-
-    def _shape(self, shape: Shape) -> Shape:
-        if len(shape) > MOST_AXES:
-            raise Invalid(f"a value has {len(shape)} axes; at most {MOST_AXES} are supported")
-        low = 1
-        for size in shape:
-            symbolic.bounded(size)
-            if (sizes := self._refuted(size, 0)) is not None:
-                raise Invalid(f"a size of shape {shape_text(shape)} is negative{where_text(sizes)}")
-            low *= max(self.bounds.range(size)[0], 0)
-        if low > MOST_ELEMENTS:
-            raise Invalid(f"a value of shape {shape_text(shape)} has more than {MOST_ELEMENTS} elements")
-        return shape
-
-    def _refuted(self, extent: Extent, low: Extent | int) -> dict[str, int] | None:
-        """Return sizes of dimensions within bounds at which `extent` < `low`, if some are found."""
-        try:
-            return self.bounds.refute_at_least(extent, low)
-        except ZeroDivisionError:
-            raise Invalid(f"a size of the model, {extent}, divides by 0") from None
 
     # Atomic operators
 
@@ -288,21 +206,7 @@ class Builder:
             filling = np.zeros((), numpy_type(type_))  # nothing to write: the value is empty
         if (folded := self._fold_raster(type_, shape, kept, filling)) is not None:
             return folded
-        regions = tuple(
-            MoveRegion(
-                ValueView(
-                    self._number(move.source),
-                    move.offset,
-                    tuple(ViewAxis(*pair) for pair in zip(move.sizes, move.strides, strict=True)),
-                ),
-                move.destination,
-                move.destination_strides,
-            )
-            for move in kept
-        )
-        value = Value(type_, shape)
-        self._write(RasterInstruction(self._number(value), regions, filling, self.origin))
-        return value
+        return self._move(type_, shape, kept, filling)
 
     def _check_reach(self, shape: Shape, offset: Extent, sizes: Shape, strides: Shape) -> None:
         """Check that a region stays inside an array, at all sizes that are tried."""
@@ -378,12 +282,8 @@ class Builder:
         strides = broadcast_strides(x.shape, shape)
         if fold or x.known is None:
             return self.move(x, shape, strides)
-        self._shape(shape)
-        view = ValueView(self._number(x), Extent.of(0), tuple(map(ViewAxis, shape, strides)))
-        value = Value(x.type, shape)
-        region = MoveRegion(view, Extent.of(0), contiguous_strides(shape))
-        self._write(RasterInstruction(self._number(value), (region,), None, self.origin))
-        return value
+        zero = Extent.of(0)
+        return self._move(x.type, shape, [Move(x, shape, strides, zero, contiguous_strides(shape), zero)])
 
     def reshape(self, x: Value, shape: Shape) -> Value:
         """Return the elements of `x`, in their order, in another shape of as many."""
@@ -406,18 +306,6 @@ class Builder:
         moves = [Move(x, (total,), one, Extent.of(0), one, Extent.of(0)) for total in totals]
         return self.raster(x.type, shape, moves)
 
-    # Writing
-
-    def _may_fold(self, type_: DataType, shape: Shape, limit: int = FOLDED_BYTES) -> bool:
-        elements = count(shape).constant
-        if elements is None or elements < 0:
-            return False
-        size = elements * numpy_type(type_).itemsize
-        if size > limit or size > self._foldable:
-            return False
-        self._foldable -= size
-        return True
-
     def _check_types(self, operator: str, inputs: Sequence[Value]) -> None:
         first = inputs[0]
         for other in inputs[1:]:
@@ -435,37 +323,6 @@ class Builder:
         if len(known) == len(inputs) and self._may_fold(type_, shape):
             return self.constant(reference.compute(operator, known, axes, type_))
         return self._compute(operator, inputs, type_, shape, axes)
-
-    def _compute(
-        self,
-        operator: str,
-        inputs: tuple[Value, ...],
-        type_: DataType,
-        shape: Shape,
-        axes: tuple[int, ...] = (),
-    ) -> Value:
-        views = tuple(whole(self._number(value), value.shape) for value in inputs)
-        value = Value(type_, shape)
-        self._write(ComputeInstruction(operator, views, (self._number(value),), axes, self.origin))
-        return value
-
-    def _write(self, instruction: Instruction) -> None:
-        if len(self._instructions) >= MOST_INSTRUCTIONS:
-            raise Invalid(f"the model decomposes into more than {MOST_INSTRUCTIONS} instructions")
-        self._instructions.append(instruction)
-
-    def _number(self, value: Value) -> int:
-        """Return the value's number in the program; computes it first where it is a shape value."""
-        if value in self._numbers:
-            return self._numbers[value]
-        if value.elements is not None:
-            self._numbers[value] = number = self._number(self._materialise(value))
-            return number
-        self._numbers[value] = number = len(self._values)
-        self._values.append(ValueType(value.type, value.shape))
-        if value.known is not None:
-            self._constants[number] = value.known
-        return number
 
     def _materialise(self, value: Value) -> Value:
         assert value.elements is not None
@@ -503,15 +360,3 @@ class Builder:
         if atom.operator == "modulo":
             return rest
         return self.binary("div", self.binary("sub", left, rest), right)
-
-    def program(self, outputs: Sequence[tuple[str, Value]]) -> Program:
-        """Return what was written, with these outputs."""
-        named = tuple(NamedValue(name, self._number(value)) for name, value in outputs)
-        return Program(
-            tuple(self._values),
-            tuple(self._inputs),
-            named,
-            self._constants,
-            tuple(self._instructions),
-            self.bounds,
-        )
