@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from onnx import TensorProto, helper
 
 from deploy.local import topology
 from deploy.local.errors import StackError
@@ -20,6 +21,15 @@ from deploy.local.ports import free_offset
 from deploy.local.stack import Stack
 
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
+
+
+def relu() -> bytes:
+    """Return a small ONNX model."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch"]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", [x], [y])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data: bytes = made.SerializeToString()
+    return data
 
 
 def write_log(path: Path) -> Path:
@@ -49,9 +59,25 @@ def test_every_panel_shows_something_under_load(tmp_path: Path) -> None:
         offset = ["--port-offset", str(stack.options.port_offset)]
         log = ["--data", str(write_log(tmp_path / "views.csv"))]
 
+        model = tmp_path / "model.onnx"
+        model.write_bytes(relu())
+        isthmus = [str(Path(sys.executable).with_name("isthmus"))]
+        commands = (
+            [*demo, *offset, *log],
+            [*isthmus, "job", "submit", "--watch", "--", "python", "-c", "print(1)"],
+            [*isthmus, "model", "optimize", str(model)],
+        )
+
         def load() -> None:
-            done = subprocess.run([*demo, *offset, *log], cwd=ROOT, capture_output=True, text=True)
-            assert done.returncode == 0, done.stdout + done.stderr
+            for command in commands:
+                done = subprocess.run(
+                    command,
+                    cwd=ROOT,
+                    env={**os.environ, "ISTHMUS_HOME": str(home)},
+                    capture_output=True,
+                    text=True,
+                )
+                assert done.returncode == 0, done.stdout + done.stderr
 
         def values(expression: str) -> int:
             """Return how many values the expression had since the load began."""

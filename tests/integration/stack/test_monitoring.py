@@ -201,5 +201,8 @@ def test_targets_are_replaced_whole(tmp_path: Path) -> None:
     assert [group["targets"] for group in written] == [
         ["127.0.0.1:8417"],
         ["127.0.0.1:8412"],
+        ["127.0.0.1:8427"],
+        ["127.0.0.1:8437"],
+        ["127.0.0.1:8438"],
         ["127.0.0.1:8407"],
     ]
