@@ -6,7 +6,8 @@ nothing comes twice.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 
 import grpc
 from etcd_stubs import rpc_pb2
@@ -47,10 +48,11 @@ async def watch(
             fragment=True,
         )
         try:
-            async for batch in _stream(members, member, request, revision):
-                attempt = 0
-                following = batch.revision + 1
-                yield batch
+            async with aclosing(_stream(members, member, request, revision)) as batches:
+                async for batch in batches:
+                    attempt = 0
+                    following = batch.revision + 1
+                    yield batch
         except grpc.aio.AioRpcError as error:
             if not unanswered(error):
                 raise translated(error) from error
@@ -66,7 +68,7 @@ async def _stream(
     member: Member,
     request: rpc_pb2.WatchCreateRequest,
     revision: Callable[[], Awaitable[int]],
-) -> AsyncIterator[WatchBatch]:
+) -> AsyncGenerator[WatchBatch, None]:
     following = request.start_revision
     call = member.watch.Watch(metadata=NEED_LEADER)
     try:
