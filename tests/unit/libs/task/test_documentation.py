@@ -17,14 +17,16 @@ def blocks(language):
 
 
 def test_the_examples_are_accepted():
-    task, expression, event = blocks("json")
-    (script,) = blocks("python")
-    source = read_task_json(task, Path())
-    checked = check_manifest(
-        source.manifest({path: Blob(f"sha256:{i:064x}", i) for i, path in enumerate(source.files)})
-    )
-    for phase in checked.phases:
-        phase.compile(script.encode())
+    task, with_model, expression, event = blocks("json")
+    for text, script in zip((task, with_model), blocks("python"), strict=True):
+        source = read_task_json(text, Path())
+        checked = check_manifest(
+            source.manifest({path: Blob(f"sha256:{i:064x}", i) for i, path in enumerate(source.files)})
+        )
+        for phase in checked.phases:
+            phase.compile(script.encode())
+    assert checked.model is not None
+    assert checked.model.path == "click.plan"
     assert read_expression(expression).fields == {"rating", "genres", "hidden", "country", "age"}
     assert event_from_json(event).fields["genres"] == ["Drama", "War"]
 
@@ -32,9 +34,15 @@ def test_the_examples_are_accepted():
 def test_the_example_runs_as_written():
     from isthmus.task import Context
 
-    (script,) = blocks("python")
+    script, with_model = blocks("python")
     namespace: dict = {}
     exec(compile_script(script.encode(), "task.py"), namespace)
     context = Context("genres", "1", features={"genres": {"counts": {"War": 1, "Drama": 2}}})
     assert namespace["post"](context, namespace["pre"](context)) == {"top": ["Drama", "War"]}
     assert context.frames[0].fields["top"] == "Drama"
+    exec(compile_script(with_model.encode(), "task.py"), namespace)
+    event = event_from_json('{"type": "exposure", "time_s": 1, "fields": {"rank": 1, "price": 2.5}}')
+    context = Context("click", "1", [event])
+    assert namespace["pre"](context) == {"x": [[1, 2.5]]}
+    assert namespace["post"](context, {"probability": [0.25]}) == {"probability": 0.25}
+    assert context.frames[0].fields == {"probability": 0.25}
