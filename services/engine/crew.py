@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -26,6 +27,8 @@ _LONGEST_LINE = 1 << 20
 _MOST_LINES = 64
 _LONGEST_TEXT = 4096
 _RETRY_S = 2.0
+_ERRORS = "stderr.txt"
+_log = logging.getLogger("isthmus.engine.crew")
 _KNOWN = {
     name: kind
     for name, kind in vars(errors).items()
@@ -114,15 +117,7 @@ class Crew:
             "cpu_s": self._cpu_s,
         }
         await asyncio.to_thread((folder / JOB).write_text, json.dumps(job))
-        process = await asyncio.create_subprocess_exec(
-            *PROGRAM,
-            str(folder),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=_environment(),
-            limit=_LONGEST_LINE,
-        )
+        process = await _started(folder)
         last, end = "start", asyncio.get_running_loop().time() + self._wall_s
         try:
             for _ in range(_MOST_LINES):
@@ -153,7 +148,32 @@ class Crew:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
             await process.wait()
+        said = await asyncio.to_thread(_last_words, folder)
+        _log.warning("a worker ended with status %s, %s: %s", process.returncode, _after(last), said)
         raise _crashed(process.returncode, last)
+
+
+async def _started(folder: Path) -> asyncio.subprocess.Process:
+    errors_file = await asyncio.to_thread((folder / _ERRORS).open, "wb")
+    try:
+        return await asyncio.create_subprocess_exec(
+            *PROGRAM,
+            str(folder),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors_file,
+            env=_environment(),
+            limit=_LONGEST_LINE,
+        )
+    finally:
+        errors_file.close()
+
+
+def _last_words(folder: Path) -> str:
+    """Return the end of what a worker wrote to standard error: for the log, never for callers."""
+    with (folder / _ERRORS).open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST_TEXT))
+        return file.read(_LONGEST_TEXT).decode(errors="replace")
 
 
 async def _next_line(process: asyncio.subprocess.Process, end: float) -> bytes:
