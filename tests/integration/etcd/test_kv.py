@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from etcd_stubs import rpc_pb2
 
 from libs.common.errors import Invalid, NotFound
 from libs.common.etcd import (
@@ -164,6 +165,30 @@ async def test_an_interval_that_is_written_twice_is_refused_before_it_is_sent(
     with pytest.raises(Invalid, match="written twice") as caught:
         await client.txn((), [Put(prefix + "a", b""), Delete(prefix, prefix=True)])
     assert caught.value.reason == "DUPLICATE_KEY"
+
+
+async def test_a_list_whose_history_is_compacted_between_two_pages_is_read_again(
+    own_server: EtcdServer,
+) -> None:
+    async with etcd_client(own_server, timeout_s=30.0) as client:
+        keys = [f"/a/{number:04d}" for number in range(600)]
+        for first in range(0, len(keys), 120):
+            await client.txn((), [Put(key, b"old") for key in keys[first : first + 120]])
+        read, pages = client._range, 0
+
+        async def read_and_compact(request: rpc_pb2.RangeRequest) -> rpc_pb2.RangeResponse:
+            nonlocal pages
+            pages += 1
+            response = await read(request)
+            if pages == 1:
+                await own_server.compact(await client.put(keys[0], b"new"))
+            return response
+
+        client._range = read_and_compact  # type: ignore[method-assign]
+        items = (await client.range("/a/")).items
+        assert pages == 4
+        assert [kv.key for kv in items] == keys
+        assert items[0].value == b"new"
 
 
 async def test_a_compacted_revision_is_told(own_server: EtcdServer) -> None:

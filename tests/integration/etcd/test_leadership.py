@@ -2,12 +2,30 @@
 
 import asyncio
 import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from libs.common.etcd import Delete, EtcdClient, Leadership, Put
+from libs.common.clock import SystemClock
+from libs.common.errors import Unavailable
+from libs.common.etcd import (
+    OUTCOME_UNKNOWN,
+    Compacted,
+    Compare,
+    Delete,
+    EtcdClient,
+    Leadership,
+    Op,
+    Put,
+    TxnResult,
+    WatchBatch,
+)
 from libs.common.etcd.testing import EtcdServer, etcd_client
+from libs.common.rand import SystemRandomness
+from libs.common.testing import eventually
 
 HOLDER = Path(__file__).with_name("holder.py")
 
@@ -142,3 +160,51 @@ async def test_a_candidate_that_gives_up_leaves_nothing(client: EtcdClient, pref
             await waiting
         assert not term.lost.is_set()
     assert await client.get(key) is None
+
+
+async def test_a_candidate_whose_write_was_not_answered_finds_that_it_leads(
+    etcd_server: EtcdServer, prefix: str
+) -> None:
+    class Unanswered(EtcdClient):
+        failures = 2
+
+        async def txn(
+            self, compare: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op] = ()
+        ) -> TxnResult:
+            result = await super().txn(compare, success, failure)
+            if self.failures:
+                self.failures -= 1
+                raise Unavailable("no answer", reason=OUTCOME_UNKNOWN)
+            return result
+
+    client = Unanswered(etcd_server.endpoints, clock=SystemClock(), randomness=SystemRandomness())
+    async with client, Leadership(client, prefix + "a", ttl_s=30, identity="me").hold() as term:
+        kv = await client.get(prefix + "a")
+        assert kv is not None
+        assert kv.create_revision == kv.mod_revision == term.create_revision
+        assert not term.lost.is_set()
+
+
+async def test_a_candidate_whose_history_was_compacted_looks_at_the_key_itself(
+    etcd_server: EtcdServer, prefix: str
+) -> None:
+    class Forgetful(EtcdClient):
+        asked: ClassVar[list[int]] = []
+
+        async def watch(self, prefix: str, start_revision: int) -> AsyncGenerator[WatchBatch, None]:
+            self.asked.append(start_revision)
+            if len(self.asked) == 1:
+                raise Compacted(start_revision + 1)
+            async with aclosing(super().watch(prefix, start_revision)) as batches:
+                async for batch in batches:
+                    yield batch
+
+    client = Forgetful(etcd_server.endpoints, clock=SystemClock(), randomness=SystemRandomness())
+    async with client:
+        await client.put(prefix + "leader", b"somebody else")
+        candidate = asyncio.create_task(lead_once(client, prefix + "leader"))
+        await eventually(lambda: len(client.asked) == 2)
+        assert not candidate.done()
+        await client.delete(prefix + "leader")
+        async with asyncio.timeout(60):
+            assert await candidate > client.asked[1]
