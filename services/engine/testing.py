@@ -1,9 +1,18 @@
-"""ONNX models for tests of reading: small, sound, and easily spoilt."""
+"""Models for tests: a small sound file that is easily spoilt, and graphs without a file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 import numpy as np
+import numpy.typing as npt
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from libs.runtime.plan import DataType
+from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.graph import Graph, Node
+from services.engine.domain.program import ValueType
 
 
 def small() -> ModelProto:
@@ -23,3 +32,29 @@ def small() -> ModelProto:
         ],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def graph_of(
+    nodes: Sequence[Node],
+    inputs: Mapping[str, tuple[int | str, ...]],
+    outputs: Sequence[str],
+    constants: Mapping[str, npt.NDArray[np.generic]] | None = None,
+    *,
+    opset: int = 18,
+    type_: DataType = DataType.FLOAT32,
+    bounds: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+) -> Graph:
+    """Return a graph without a file: inputs of one type by shape, where words are dimensions of 1 to 64."""
+    ranges = {size: (1, 64) for shape in inputs.values() for size in shape if isinstance(size, str)}
+    ranges |= bounds
+    types = {
+        name: ValueType(
+            type_,
+            tuple(Extent.dimension(size) if isinstance(size, str) else Extent.of(size) for size in shape),
+        )
+        for name, shape in inputs.items()
+    }
+    digest = "sha256:" + "0" * 64
+    return Graph(
+        "g", opset, digest, types, tuple(outputs), dict(constants or {}), tuple(nodes), Bounds(ranges)
+    )

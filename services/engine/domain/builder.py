@@ -159,7 +159,10 @@ class Builder(Writer):
         shape = self._shape(data.shape[:axis] + indices.shape + data.shape[axis + 1 :])
         if data.elements is not None and indices.known is not None:
             self._check_indices(data, indices.known, axis)
-            return self._from_elements(np.take(data.elements, indices.known, axis=axis), data.type)
+            # A scalar index would give the element itself instead of an array of it.
+            taken = np.take(data.elements, indices.known.reshape(-1), axis=axis)
+            sizes = [*data.elements.shape[:axis], *indices.known.shape, *data.elements.shape[axis + 1 :]]
+            return self._from_elements(taken.reshape(sizes), data.type)
         if data.known is None and indices.known is not None and indices.known.size == 1:
             self._check_indices(data, indices.known, axis)
             return self._slice_of_one(data, int(indices.known.reshape(-1)[0]), axis, shape)
