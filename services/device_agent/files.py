@@ -13,7 +13,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -121,7 +121,7 @@ class VersionFiles:
     async def _fetch_once(self, cloud: ReadsBlobs, blob: Blob, done: Path, part: Path) -> None:
         offset = await asyncio.to_thread(_resume, part, blob.size_bytes)
         with disk_errors(part):
-            file = await asyncio.to_thread(self._open, part, "ab")
+            file = await self._open_part(part)
             try:
                 if offset < blob.size_bytes:
                     async with aclosing(cloud.read_blob(blob.digest, offset, blob.size_bytes)) as chunks:
@@ -140,6 +140,16 @@ class VersionFiles:
         await asyncio.to_thread(check_content, part, blob.digest, blob.digest)
         await asyncio.to_thread(part.rename, done)
         await asyncio.to_thread(fsync_dir, self._blobs)
+
+    async def _open_part(self, part: Path) -> BinaryIO:
+        """Open a part to go on with; cancelled meanwhile, it isn't left open."""
+        opening = asyncio.create_task(asyncio.to_thread(self._open, part, "ab"))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            with suppress(OSError):
+                (await opening).close()
+            raise
 
     # ---- putting in place ----
 

@@ -4,10 +4,12 @@ import asyncio
 import errno
 import io
 import json
+import threading
 
 import pytest
 
 from libs.common.errors import Unavailable
+from libs.task.manifest import Blob
 from libs.trust.digests import sha256_of
 from services.device_agent.app import Agent
 from services.device_agent.files import VersionFiles
@@ -92,6 +94,27 @@ async def test_a_full_disk_installs_nothing_and_goes_on_when_there_is_room(
         disk["left"] = 10**9
         await app.until_state("hello@2", "ACTIVE")
         assert "FAILED" not in cloud.stages("hello@2")
+
+
+async def test_a_download_that_is_cancelled_while_its_file_opens_leaves_none_open(cloud, tmp_path):
+    asked, opens, opened = threading.Event(), threading.Event(), []
+
+    def slow(path, mode):
+        asked.set()
+        opens.wait()
+        opened.append(path.open(mode, buffering=0))
+        return opened[0]
+
+    files = VersionFiles(tmp_path, 0, slow)
+    files.prepare()
+    fetching = asyncio.create_task(files.fetch(cloud, Blob(sha256_of(b"data"), 4)))
+    await asyncio.to_thread(asked.wait)
+    fetching.cancel()
+    await asyncio.sleep(0)
+    opens.set()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    assert opened[0].closed
 
 
 async def test_too_little_space_is_found_before_anything_is_fetched(cloud, agent_config):
