@@ -24,7 +24,7 @@ _WELCOME_S = 15.0
 _APPEND_S = 15.0
 _LONGEST_WAIT_S = 5.0
 # Reports that aren't acknowledged are repeated after this time, in seconds.
-_REPEAT_S = 5.0
+REPEAT_S = 5.0
 _LIVENESS_S = 10.0
 _LAST_ANSWER_S = 1.0
 
@@ -44,6 +44,7 @@ class Attachment:
         clock: Clock,
         randomness: Randomness,
         on_change: Callable[[bool], None] = lambda attached: None,
+        repeat_s: float = REPEAT_S,
     ) -> None:
         """Attach `node` to one of the `targets`, each reached by `dial`; `on_change` is told of changes."""
         self._node = node
@@ -53,6 +54,7 @@ class Attachment:
         self._clock = clock
         self._randomness = randomness
         self._on_change = on_change
+        self._repeat_s = repeat_s
         self._channels: dict[str, Channel] = {}
         self._stub: runner_pb2_grpc.RunnerServiceAsyncStub | None = None
         self.attached = asyncio.Event()
@@ -178,13 +180,13 @@ class Attachment:
         while True:
             outbox.changed.clear()
             now = self._clock.monotonic()
-            for report in outbox.take(now, _REPEAT_S):
+            for report in outbox.take(now, self._repeat_s):
                 await call.write(runner_pb2.AttachRequest(report=convert.report_message(report)))
             if now >= beat:
                 beat = now + heartbeat_s
                 await call.write(runner_pb2.AttachRequest(heartbeat=runner_pb2.Heartbeat()))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.01, min(beat - now, _REPEAT_S))):
+                async with asyncio.timeout(max(0.01, min(beat - now, self._repeat_s))):
                     await outbox.changed.wait()
 
     async def _read(self, call: Any, workers: Workers) -> None:

@@ -276,6 +276,7 @@ async def running_runner(
     facts: Facts = Facts(Resources(4000, 4 * 2**30)),  # noqa: B008 - a value
     fetching: RetryPolicy = RetryPolicy(attempts=3, base_s=0.001, cap_s=0.01),  # noqa: B008
     keeping: RetryPolicy = RetryPolicy(attempts=3, base_s=0.001, cap_s=0.01),  # noqa: B008
+    repeat_s: float = 5.0,
     **limits: Any,
 ) -> AsyncIterator[RunnerUnderTest]:
     """Run a runner out of `folder` against the services of `channel`; at the end its workers go on."""
@@ -287,6 +288,7 @@ async def running_runner(
         lambda _: _Borrowed(channel),
         clock=clock,
         randomness=SystemRandomness(),
+        repeat_s=repeat_s,
     )
     tools = Tools(
         fetching=BlobClient(channel, policy=fetching),

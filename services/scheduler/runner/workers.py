@@ -38,6 +38,10 @@ class Outbox:
         self._due_times: dict[WorkerId, float] = {}
         self.changed = asyncio.Event()
 
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._reports)
+
     def put(self, report: Report) -> None:
         """Have a report sent, at once."""
         self._reports[report.id] = report

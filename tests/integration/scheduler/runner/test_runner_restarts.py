@@ -213,16 +213,15 @@ async def test_a_scheduler_that_goes_away_gets_everything_when_it_is_back(
 
 
 async def test_reports_are_repeated_until_they_are_acknowledged(
-    runner: RunnerUnderTest, scheduler: FakeScheduler
+    folder: Path, services: ServerChannel, scheduler: FakeScheduler
 ) -> None:
     scheduler.acknowledges = False
-    worker = scheduler.start(["true"])
-    await scheduler.until_ended(worker)
-    ends = lambda: sum(report.worker.state == EXITED for report in scheduler.reports)  # noqa: E731
-    await scheduler.until(lambda: ends() >= 2)
-    scheduler.acknowledges = True
-    count = ends()
-    await scheduler.until(lambda: ends() > count)
+    async with running_runner(folder, services, repeat_s=0.05) as runner:
+        worker = scheduler.start(["true"])
+        await scheduler.until(lambda: sum(r.worker.state == EXITED for r in scheduler.reports) >= 3)
+        scheduler.acknowledges = True
+        await eventually(lambda: len(runner.workers.outbox) == 0)
+        assert (await scheduler.until_ended(worker)).worker.exit_code == 0
 
 
 async def test_a_runner_says_that_it_is_there(folder: Path, blobs: MemoryBlobService) -> None:
