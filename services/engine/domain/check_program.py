@@ -106,7 +106,8 @@ class _Checker:
 
     def _known(self, extent: Extent) -> None:
         unknown = extent.dimensions - self._bounds.ranges.keys()
-        self._demand(not unknown, f"{extent} depends on {sorted(unknown)}, which are no dimensions")
+        if unknown:
+            raise self._fail(f"{extent} depends on {sorted(unknown)}, which are no dimensions")
 
     def _at_least(self, extent: Extent, value: Extent | int, what: str) -> None:
         self._known(extent)
@@ -114,7 +115,8 @@ class _Checker:
             sizes = self._bounds.refute_at_least(extent, value)
         except ZeroDivisionError:
             raise self._fail(f"{what}, {extent}, divides by 0") from None
-        self._demand(sizes is None, f"{what}, {extent}, is less than {value} where {sizes}")
+        if sizes is not None:
+            raise self._fail(f"{what}, {extent}, is less than {value} where {sizes}")
 
     def _instruction(self, instruction: Instruction) -> None:
         if isinstance(instruction, RasterInstruction):
@@ -211,10 +213,9 @@ class _Checker:
         types = [self._program.values[view.value].type for view in step.inputs]
         self._types(atomic, types, output.type)
         wanted = self._shape(atomic, [view.shape for view in step.inputs], step.axes)
-        self._demand(
-            wanted == output.shape,
-            f"{step.operator} gives {_show(wanted)}, its output has {_show(output.shape)}",
-        )
+        # Formulas take long to write out: only where they are needed.
+        if wanted != output.shape:
+            raise self._fail(f"{step.operator} gives {_show(wanted)}, its output has {_show(output.shape)}")
 
     def _types(self, atomic: Atomic, types: list[DataType], output: DataType) -> None:
         data = list(types)
@@ -241,15 +242,11 @@ class _Checker:
         else:
             one = atomic.kind in ("gather", "scan") or atomic.result == "index"
             self._demand(len(axes) == 1 if one else True, f"{atomic.name} takes one axis, not {len(axes)}")
-            self._demand(
-                list(axes) == sorted(set(axes)) and all(0 <= axis < rank for axis in axes),
-                f"{atomic.name}'s axes {axes} don't name axes of {_show(first)}, in order",
-            )
+            if list(axes) != sorted(set(axes)) or not all(0 <= axis < rank for axis in axes):
+                raise self._fail(f"{atomic.name}'s axes {axes} don't name axes of {_show(first)}, in order")
         if atomic.kind == "elementwise":
-            self._demand(
-                all(shape == first for shape in shapes),
-                f"{atomic.name} gets {' and '.join(_show(shape) for shape in shapes)}",
-            )
+            if any(shape != first for shape in shapes):
+                raise self._fail(f"{atomic.name} gets {' and '.join(_show(shape) for shape in shapes)}")
             return first
         if atomic.kind == "reduce":
             return tuple(size for axis, size in enumerate(first) if axis not in axes)
@@ -258,10 +255,8 @@ class _Checker:
         if atomic.kind == "gather":
             return (*first[: axes[0]], *shapes[1], *first[axes[0] + 1 :])
         second = shapes[1]
-        self._demand(
-            rank >= 2 and rank == len(second) and first[:-2] == second[:-2] and first[-1] == second[-2],
-            f"matmul gets {_show(first)} and {_show(second)}",
-        )
+        if rank < 2 or rank != len(second) or first[:-2] != second[:-2] or first[-1] != second[-2]:
+            raise self._fail(f"matmul gets {_show(first)} and {_show(second)}")
         return (*first[:-1], second[-1])
 
 

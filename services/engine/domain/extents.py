@@ -72,6 +72,8 @@ class Extent:
         for monomial, coefficient in parts:
             total[monomial] = total.get(monomial, 0) + coefficient
         kept = [(monomial, coefficient) for monomial, coefficient in total.items() if coefficient]
+        if len(kept) < 2:
+            return Extent(tuple(kept))
         return Extent(tuple(sorted(kept, key=lambda pair: _order(pair[0]))))
 
     @staticmethod
@@ -95,7 +97,10 @@ class Extent:
         return frozenset(names)
 
     def __add__(self, other: Extent | int) -> Extent:
-        return Extent._sum((*self.terms, *Extent.of(other).terms))
+        other = Extent.of(other)
+        if not self.terms or not other.terms:
+            return self if self.terms else other
+        return Extent._sum((*self.terms, *other.terms))
 
     __radd__ = __add__
 
@@ -109,10 +114,13 @@ class Extent:
         return Extent.of(other) + -self
 
     def __mul__(self, other: Extent | int) -> Extent:
+        other = Extent.of(other)
+        for factor, scale in ((self, other.constant), (other, self.constant)):
+            if scale is not None:
+                # The order of the terms doesn't depend on their coefficients.
+                return Extent(tuple((monomial, x * scale) for monomial, x in factor.terms if scale))
         return Extent._sum(
-            (tuple(sorted((*a, *b), key=_key)), x * y)
-            for a, x in self.terms
-            for b, y in Extent.of(other).terms
+            (tuple(sorted((*a, *b), key=_key)), x * y) for a, x in self.terms for b, y in other.terms
         )
 
     __rmul__ = __mul__
@@ -258,6 +266,8 @@ class Bounds:
     def range(self, extent: Extent | int) -> tuple[int, int]:
         """Return (low, high) that `extent` surely lies within; not always the tightest."""
         extent = Extent.of(extent)
+        if extent.constant is not None:
+            return extent.constant, extent.constant
         low, high = self._range(extent)
         without_floors = _floors_as_remainders(extent)
         if without_floors != extent:
@@ -345,6 +355,8 @@ class Bounds:
 
 def _floors_as_remainders(extent: Extent) -> Extent:
     """Return the extent with d * (x // d) written x - x % d where d is a number: its bounds are tighter."""
+    if not any(isinstance(atom, Term) for monomial, _ in extent.terms for atom in monomial):
+        return extent
     result = Extent.of(0)
     for monomial, coefficient in extent.terms:
         part = Extent(((monomial, coefficient),))

@@ -64,20 +64,27 @@ def _unit(size: Extent) -> tuple[int, Extent]:
 def _pack(members: Sequence[tuple[Span, int]]) -> tuple[dict[int, int], int]:
     """Return offsets by value, and where the last ends."""
     offsets: dict[int, int] = {}
-    placed: list[tuple[int, int, Span]] = []
+    # What has a place already, by each instruction that it lives at.
+    alive: dict[int, list[tuple[int, int]]] = {}
     end = 0
     for span, size in sorted(members, key=lambda member: (-member[1], member[0].birth, member[0].value)):
-        best, best_gap, cursor = None, None, 0
-        for start, stop, other in placed:
-            if other.death < span.birth or span.death < other.birth:
-                continue
-            gap = start - cursor
-            if gap >= size and (best_gap is None or gap < best_gap):
-                best, best_gap = cursor, gap
-            cursor = max(cursor, stop)
-        offset = cursor if best is None else best
+        life = range(span.birth, span.death + 1)
+        neighbours = sorted({place for instruction in life for place in alive.get(instruction, ())})
+        offset = _gap(neighbours, size)
         offsets[span.value] = offset
-        placed.append((offset, offset + size, span))
-        placed.sort(key=lambda entry: entry[0])
+        for instruction in life:
+            alive.setdefault(instruction, []).append((offset, offset + size))
         end = max(end, offset + size)
     return offsets, end
+
+
+def _gap(taken: Sequence[tuple[int, int]], size: int) -> int:
+    """Return the start of the smallest gap that holds `size` between taken places, in order; or their end."""
+    best: tuple[int, int] | None = None
+    cursor = 0
+    for start, stop in taken:
+        gap = start - cursor
+        if gap >= size and (best is None or gap < best[0]):
+            best = gap, cursor
+        cursor = max(cursor, stop)
+    return cursor if best is None else best[1]
