@@ -3,6 +3,9 @@
 `decode` gives whatever was written, within bounds; `libs.runtime.check` says whether it is sound.
 """
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from google.protobuf.message import DecodeError
 
 from isthmus.engine.v1 import plan_pb2 as pb
@@ -27,7 +30,9 @@ from libs.runtime.plan import (
     Tensor,
     View,
 )
-from libs.runtime.wire import check_bounds
+from libs.runtime.wire import MAX_REGIONS, MAX_REPEATED, check_bounds
+
+T = TypeVar("T")
 
 
 def encode(plan: Plan) -> bytes:
@@ -75,6 +80,9 @@ def decode(data: bytes) -> Plan:
         text = f"plan is of format {message.major}.{message.minor}; this runtime reads format {MAJOR}"
         remedy = "update the runtime" if message.major > MAJOR else "make the plan again with the engine"
         raise Invalid(f"{text}: {remedy}", reason=PLAN_VERSION)
+    regions = sum(len(step.raster.regions) for step in message.steps)
+    if regions > MAX_REGIONS:
+        raise bad_plan("it", f"has {regions} regions, more than {MAX_REGIONS}")
     return Plan(
         model_digest=message.model_digest,
         producer=message.producer,
@@ -138,7 +146,7 @@ def _tensor(message: pb.Tensor, index: int) -> Tensor:
     except ValueError:
         text = f"is {message.type}, which this runtime doesn't know: update it"
         raise bad_plan(f"tensors[{index}].type", text) from None
-    shape = tuple(message.shape)
+    shape = _few(message.shape, f"tensors[{index}].shape")
     storage = message.WhichOneof("storage")
     if storage == "constant":
         return Tensor(type_, shape, constant=message.constant)
@@ -149,23 +157,39 @@ def _tensor(message: pb.Tensor, index: int) -> Tensor:
     raise bad_plan(f"tensors[{index}]", text)
 
 
-def _view(message: pb.View) -> View:
-    return View(message.tensor, message.offset, tuple(Axis(axis.size, axis.stride) for axis in message.axes))
+def _few(values: Sequence[T], where: str) -> tuple[T, ...]:
+    """Return a tuple of what was counted before anything was made of it."""
+    if len(values) > MAX_REPEATED:
+        raise bad_plan(where, f"has {len(values)} entries, more than {MAX_REPEATED}")
+    return tuple(values)
+
+
+def _view(message: pb.View, where: str) -> View:
+    axes = _few(message.axes, f"{where}.axes")
+    return View(message.tensor, message.offset, tuple(Axis(axis.size, axis.stride) for axis in axes))
+
+
+def _region(message: pb.Region, where: str) -> Region:
+    strides = _few(message.destination_strides, f"{where}.destination_strides")
+    return Region(_view(message.source, f"{where}.source"), message.destination_offset, strides)
 
 
 def _step(message: pb.Step, index: int) -> Step:
+    where = f"steps[{index}]"
     kind: Compute | Raster
     match message.WhichOneof("kind"):
         case "compute":
             compute = message.compute
-            inputs = tuple(_view(view) for view in compute.inputs)
-            kind = Compute(compute.operator, inputs, tuple(compute.outputs), tuple(compute.axes))
+            views = _few(compute.inputs, f"{where}.inputs")
+            inputs = tuple(_view(view, f"{where}.inputs[{number}]") for number, view in enumerate(views))
+            outputs = _few(compute.outputs, f"{where}.outputs")
+            kind = Compute(compute.operator, inputs, outputs, _few(compute.axes, f"{where}.axes"))
         case "raster":
             regions = tuple(
-                Region(_view(region.source), region.destination_offset, tuple(region.destination_strides))
-                for region in message.raster.regions
+                _region(region, f"{where}.regions[{number}]")
+                for number, region in enumerate(message.raster.regions)
             )
             kind = Raster(message.raster.output, regions, message.raster.fill)
         case _:
-            raise bad_plan(f"steps[{index}]", "is of a kind that this runtime doesn't know: update it")
+            raise bad_plan(where, "is of a kind that this runtime doesn't know: update it")
     return Step(kind, message.calculations, message.moved_bytes, message.origin)

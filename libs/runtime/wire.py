@@ -11,7 +11,7 @@ from libs.runtime.faults import bad_plan
 
 MAX_BYTES = 1024**3
 """Of a whole plan."""
-MAX_STRUCTURE_BYTES = 32 * 1024**2
+MAX_STRUCTURE_BYTES = 8 * 1024**2
 """Of everything but the elements of constants."""
 MAX_COUNTS: Mapping[int, tuple[str, int]] = {
     5: ("dimensions", 64),
@@ -23,7 +23,12 @@ MAX_COUNTS: Mapping[int, tuple[str, int]] = {
     11: ("steps", 65_536),
 }
 """By field number of the Plan."""
-_MAX_FIELDS = 400_000
+MAX_REGIONS = 131_072
+"""Of all rasters together."""
+MAX_REPEATED = 8
+"""Of axes, inputs and outputs of one thing."""
+_MAX_FIELDS = 600_000
+"""Of the plan and its tensors."""
 _TENSORS, _CONSTANT = 7, 3
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -34,7 +39,8 @@ def check_bounds(data: bytes) -> None:
         raise bad_plan("it", f"has {len(data)} bytes, more than {MAX_BYTES}")
     counts = dict.fromkeys(MAX_COUNTS, 0)
     elements = 0
-    for number, start, end in _fields(data, 0, len(data)):
+    budget = iter(range(_MAX_FIELDS))
+    for number, start, end in _fields(data, 0, len(data), budget):
         if number not in counts:
             continue
         counts[number] += 1
@@ -42,18 +48,18 @@ def check_bounds(data: bytes) -> None:
         if counts[number] > most:
             raise bad_plan("it", f"has more than {most} {name}")
         if number == _TENSORS:
-            inner = _fields(data, start, end)
+            inner = _fields(data, start, end, budget)
             elements += sum(stop - begin for field, begin, stop in inner if field == _CONSTANT)
     if len(data) - elements > MAX_STRUCTURE_BYTES:
         text = f"takes {len(data) - elements} bytes apart from constants, more than {MAX_STRUCTURE_BYTES}"
         raise bad_plan("it", text)
 
 
-def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (number, start, end) of the content of each field."""
-    for _ in range(_MAX_FIELDS):
-        if position == end:
-            return
+def _fields(data: bytes, position: int, end: int, budget: Iterator[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, start, end) of the content of each field; each takes one of the budget."""
+    while position < end:
+        if next(budget, None) is None:
+            raise bad_plan("it", f"has more than {_MAX_FIELDS} fields")
         tag, position = _varint(data, position, end)
         number, kind = tag >> 3, tag & 7
         if kind == _VARINT:
@@ -69,7 +75,6 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
         if position > end or number == 0:
             raise _malformed()
         yield number, start, position
-    raise bad_plan("it", f"has more than {_MAX_FIELDS} fields")
 
 
 def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:

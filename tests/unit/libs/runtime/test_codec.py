@@ -112,7 +112,45 @@ def test_a_flood_of_tiny_parts_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(Invalid, match="more than 65536 steps"):
         decode(b"\x08\x01" + b"\x5a\x00" * 70_000)
     with pytest.raises(Invalid, match="apart from constants"):
-        decode(b"\x08\x01" + b"\x5a\xff\xff\xff\x0f" + b"\x00" * (MAX_STRUCTURE_BYTES - 1))
+        decode(b"\x08\x01" + b"\x5a\xff\xff\xff\x03" + b"\x00" * (MAX_STRUCTURE_BYTES - 1))
+
+
+def _repeated(**parts: object) -> bytes:
+    message = _wire(_everything())
+    for step in message.steps:
+        if step.HasField("raster"):
+            region = step.raster.regions[0]
+            if "regions" in parts:
+                step.raster.regions.extend([region] * int(str(parts["regions"])))
+            if "axes" in parts:
+                region.source.axes.extend([region.source.axes[0]] * int(str(parts["axes"])))
+            if "strides" in parts:
+                region.destination_strides.extend([0] * int(str(parts["strides"])))
+        elif "inputs" in parts:
+            step.compute.inputs.extend([step.compute.inputs[0]] * int(str(parts["inputs"])))
+    return message.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"regions": 131_072}, "has 131073 regions, more than 131072"),
+        ({"axes": 7}, r"steps\[1\]\.regions\[0\]\.source\.axes has 9 entries, more than 8"),
+        ({"strides": 1_000_000}, r"steps\[1\]\.regions\[0\]\.destination_strides has 1000002 entries"),
+        ({"inputs": 9}, r"steps\[0\]\.inputs has 11 entries"),
+    ],
+)
+def test_what_repeats_is_counted_before_anything_is_made_of_it(parts: dict[str, int], says: str) -> None:
+    with pytest.raises(Invalid, match=says):
+        decode(_repeated(**parts))
+
+
+def test_a_flood_of_fields_of_one_tensor_is_refused_soon() -> None:
+    flood = b"\x08\x0b" * 700_000
+    size = len(flood)
+    varint = bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14])
+    with pytest.raises(Invalid, match="more than 600000 fields"):
+        decode(b"\x08\x01\x3a" + varint + flood)
 
 
 def test_a_large_constant_isnt_counted_as_structure() -> None:
