@@ -103,6 +103,8 @@ class Controller:
                     await self._reign(term)
             except Error as error:
                 _log.warning("can't lead: %s", error.message)
+            except Exception:
+                _log.exception("leading failed; trying again")
             await self._clock.sleep(backoff(attempt, randomness=self._randomness, base_s=0.1, cap_s=2.0))
             attempt += 1
 
@@ -114,6 +116,8 @@ class Controller:
                 when the node's runner has a newer connection.
             Invalid: when it says something that makes no sense.
         """
+        # Who leads, the mirror knows.
+        await self._mirror.reached(1)
         self.require_leader()
         session = Session(await self._hello(messages))
         with self._sessions.holding(session):

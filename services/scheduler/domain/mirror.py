@@ -20,6 +20,7 @@ from services.scheduler.domain.objects import Job, Node, PastRequest, Queue, Res
 from services.scheduler.domain.snapshot import Snapshot
 from services.scheduler.store import AliveKey, Batch, Event, HistoryLost, Leader, LeaderKey, RequestKey, Store
 
+_AFTER_A_FAULT_S = 1.0
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -123,6 +124,9 @@ class Mirror:
                 _log.warning("can't follow the store: %s; trying again in %.1f s", error.message, wait)
                 attempt += 1
                 await self._clock.sleep(wait)
+            except Exception:
+                _log.exception("following the store failed; loading anew")
+                await self._clock.sleep(_AFTER_A_FAULT_S)
 
     async def _take(self, batch: Batch, *, fresh: bool = False) -> None:
         if fresh:
