@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.stack import Stack
 from tests.integration.system.agents import Agent, event
-from tests.integration.system.world import Cloud, publish, running_stack, tenant, until
+from tests.integration.system.world import WITHOUT_COMPUTE, Cloud, publish, running_stack, tenant, until
 
 ECHO = """
 def run(context):
@@ -73,7 +73,7 @@ def collector() -> Iterator[tuple[Collector, str]]:
 def stack(collector: tuple[Collector, str]) -> Iterator[Stack]:
     endpoint = collector[1]
     settings = {f"ISTHMUS_{name}_OTLP_ENDPOINT": endpoint for name in ("GATEWAY", "DEPLOYER", "TUNNEL")}
-    with running_stack(**settings) as stack:
+    with running_stack(without=WITHOUT_COMPUTE, **settings) as stack:
         yield stack
 
 

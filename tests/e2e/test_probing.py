@@ -22,6 +22,8 @@ SERVICES = {
         for name in ("Audit", "Blob", "Device", "Enrolment", "Pull", "Release", "Task", "Trust")
     ),
     *(f"isthmus.tunnel.v1.{name}Service" for name in ("Tunnel", "Export")),
+    *(f"isthmus.scheduler.v1.{name}Service" for name in ("Job", "Node", "Queue")),
+    "isthmus.engine.v1.EngineService",
 }
 CALLS = {
     "isthmus.gateway.v1.TenantService/ListTenants": {},
@@ -32,6 +34,10 @@ CALLS = {
     "isthmus.deployer.v1.AuditService/ListAuditEntries": {"parent": "tenants/default"},
     "isthmus.deployer.v1.TrustService/GetDeployerKeys": {},
     "isthmus.tunnel.v1.ExportService/Export": {"parent": "tenants/default"},
+    "isthmus.scheduler.v1.JobService/ListJobs": {"parent": "tenants/default"},
+    "isthmus.scheduler.v1.QueueService/ListQueues": {"parent": "tenants/default"},
+    "isthmus.scheduler.v1.NodeService/ListNodes": {},
+    "isthmus.engine.v1.EngineService/ListOperators": {},
 }
 
 
@@ -68,14 +74,23 @@ def test_it_describes_each_service_and_its_messages(stack: Stack, service: str) 
 
 
 @pytest.mark.parametrize("method", sorted(CALLS))
-def test_it_calls_gateway_deployer_and_tunnel(stack: Stack, method: str) -> None:
+def test_it_calls_each_service(stack: Stack, method: str) -> None:
     called = grpcurl(stack, "-d", json.dumps(CALLS[method]), stack.gateway, method)
     assert called.returncode == 0, called.stderr
     assert method.endswith("Export") or isinstance(json.loads(called.stdout), dict)
 
 
+def test_what_only_runners_call_is_not_there(stack: Stack) -> None:
+    service = "isthmus.scheduler.v1.RunnerService"
+    assert service not in grpcurl(stack, stack.gateway, "list").stdout.split()
+    protos = ["-import-path", "protos", "-proto", "isthmus/scheduler/v1/runner.proto"]
+    for method in ("Attach", "AppendLog"):
+        called = grpcurl(stack, *protos, "-d", "{}", stack.gateway, f"{service}/{method}")
+        assert "Unimplemented" in called.stderr, called.stdout + called.stderr
+
+
 def test_it_asks_for_the_health_of_each_service(stack: Stack) -> None:
-    for service in ("", "gateway", "deployer", "tunnel"):
+    for service in ("", "gateway", "deployer", "tunnel", "engine", "scheduler"):
         called = grpcurl(
             stack, "-d", json.dumps({"service": service}), stack.gateway, "grpc.health.v1.Health/Check"
         )
@@ -112,7 +127,8 @@ def test_without_a_good_key_it_is_refused(stack: Stack, key: str) -> None:
     protos = ["-import-path", "protos", "-proto", "isthmus/gateway/v1/gateway.proto"]
     for proto in ("task", "release", "device", "audit", "trust_service"):
         protos += ["-proto", f"isthmus/deployer/v1/{proto}.proto"]
-    protos += ["-proto", "isthmus/tunnel/v1/tunnel.proto"]
+    for proto in ("tunnel/v1/tunnel", "scheduler/v1/scheduler", "engine/v1/engine"):
+        protos += ["-proto", f"isthmus/{proto}.proto"]
     for method, request in CALLS.items():
         called = grpcurl(stack, *protos, "-d", json.dumps(request), stack.gateway, method, key=key)
         assert called.returncode != 0

@@ -4,13 +4,13 @@ import pytest
 
 from deploy.local.stack import Stack
 from tests.integration.system.wire import Handset
-from tests.integration.system.world import Cloud, running_stack, tenant
+from tests.integration.system.world import WITHOUT_COMPUTE, Cloud, running_stack, tenant
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """A stack for the tests of one module."""
-    with running_stack(ISTHMUS_DEPLOYER_RECONCILE_INTERVAL_S="0.5") as stack:
+    with running_stack(without=WITHOUT_COMPUTE, ISTHMUS_DEPLOYER_RECONCILE_INTERVAL_S="0.5") as stack:
         yield stack
 
 

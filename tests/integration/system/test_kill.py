@@ -14,7 +14,16 @@ import pytest
 from deploy.local.stack import Stack
 from isthmus.deployer.v1 import release_pb2, release_pb2_grpc
 from tests.integration.system.agents import Agent, Feeder, SlowLink
-from tests.integration.system.world import Cloud, Published, patiently, publish, running_stack, tenant, until
+from tests.integration.system.world import (
+    WITHOUT_COMPUTE,
+    Cloud,
+    Published,
+    patiently,
+    publish,
+    running_stack,
+    tenant,
+    until,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -196,7 +205,7 @@ class Fleet:
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
     with (
-        running_stack(ISTHMUS_DEPLOYER_RECONCILE_INTERVAL_S="0.5") as stack,
+        running_stack(without=WITHOUT_COMPUTE, ISTHMUS_DEPLOYER_RECONCILE_INTERVAL_S="0.5") as stack,
         tenant(stack, "t") as cloud,
     ):
         link = SlowLink(stack.gateway)

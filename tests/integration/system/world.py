@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from libs.cli.main import main
 from libs.trust.digests import sha256_of
 
 WITHOUT = ("grafana", "prometheus")
+WITHOUT_COMPUTE = (*WITHOUT, "engine", "scheduler")
 PATIENCE_S = 90.0
 """Long enough for any machine; a test that waits so long has failed."""
 UNAVAILABLE = 5
@@ -61,13 +62,13 @@ def code_of(error: grpc.RpcError) -> grpc.StatusCode:
 
 
 @contextmanager
-def running_stack(**settings: str) -> Iterator[Stack]:
+def running_stack(*, without: Sequence[str] = WITHOUT, **settings: str) -> Iterator[Stack]:
     """Give a stack of its own, on free ports, in a folder with a short path; it is gone afterwards."""
     home = Path(tempfile.mkdtemp(prefix="ist-", dir="/tmp"))
     try:
         offset = free_offset(Stack(home).ports())
         environ = {**os.environ, **settings}
-        with Stack(home / "s", offset, without=WITHOUT, environ=environ) as stack:
+        with Stack(home / "s", offset, without=without, environ=environ) as stack:
             stack.up()
             yield stack
     finally:
