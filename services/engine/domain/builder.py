@@ -19,18 +19,20 @@ from services.engine.domain.extents import Extent, Term, contiguous_strides
 from services.engine.domain.reference import Array, numpy_type
 from services.engine.domain.values import (
     FLOATS,
+    MOST_AXES,
     Move,
     Shape,
     Value,
     broadcast_shapes,
     broadcast_strides,
+    compacted,
     count,
     permuted_strides,
     shape_text,
     static,
     where_text,
 )
-from services.engine.domain.writer import MOST_AXES, Writer
+from services.engine.domain.writer import Writer
 
 FOLDED_GROWTH_BYTES = 1 << 20
 """A constant that movement would make larger than this, and than its sources, is not folded."""
@@ -198,7 +200,7 @@ class Builder(Writer):
     ) -> Value:
         """Write a value from regions of others; `fill` first, where they don't cover it."""
         self._shape(shape)
-        kept = [move for move in moves if all(size.constant != 0 for size in move.sizes)]
+        kept = [compacted(move) for move in moves if all(size.constant != 0 for size in move.sizes)]
         for move in kept:
             if len(move.sizes) > MOST_AXES:
                 raise Invalid(f"data would be moved along more than {MOST_AXES} axes")

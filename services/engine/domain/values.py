@@ -54,6 +54,31 @@ class Move:
     destination: Extent
 
 
+MOST_AXES = 8
+"""Of a value or a view."""
+
+
+def compacted(move: Move) -> Move:
+    """Return a move of more axes than a view may have with neighbours joined; others as they are.
+
+    Axes of size 1 go; two join where the outer one steps over the whole inner one, on both sides.
+    """
+    if len(move.sizes) <= MOST_AXES:
+        return move
+    joined: list[tuple[Extent, Extent, Extent]] = []
+    for size, stride, step in zip(move.sizes, move.strides, move.destination_strides, strict=True):
+        if size.constant == 1:
+            continue
+        if joined:
+            outer, outer_stride, outer_step = joined[-1]
+            if outer_stride == stride * size and outer_step == step * size:
+                joined[-1] = (outer * size, stride, step)
+                continue
+        joined.append((size, stride, step))
+    sizes, strides, steps = (tuple(axis[part] for axis in joined) for part in range(3))
+    return Move(move.source, sizes, strides, move.offset, steps, move.destination)
+
+
 def extents(values: Iterable[Extent | int]) -> Shape:
     """Return a shape or strides."""
     return tuple(Extent.of(value) for value in values)

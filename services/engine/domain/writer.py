@@ -24,10 +24,17 @@ from services.engine.domain.program import (
 )
 from services.engine.domain.reference import Array, numpy_type
 from services.engine.domain.symbolic import Elements
-from services.engine.domain.values import Move, Shape, Value, count, extents, shape_text, where_text
+from services.engine.domain.values import (
+    MOST_AXES,
+    Move,
+    Shape,
+    Value,
+    count,
+    extents,
+    shape_text,
+    where_text,
+)
 
-MOST_AXES = 8
-"""Of a value or a view."""
 MOST_INSTRUCTIONS = 1_000_000
 MOST_ELEMENTS = 1 << 40
 """Of a value at the smallest sizes."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides, product
-from services.engine.domain.values import Move, Shape, Value, broadcast_shapes, shape_text
+from services.engine.domain.values import MOST_AXES, Move, Shape, Value, broadcast_shapes, shape_text
 
 ONE, ZERO = Extent.of(1), Extent.of(0)
 
@@ -78,17 +78,29 @@ def _tile(call: Call) -> Value:
     x, repeats = call.input(0), call.extents(1)
     if len(repeats) != x.rank:
         call.fail(f"{len(repeats)} repeats are given for {x}")
+    # Each repeated axis takes two of a view's axes: a few at a time, so that they suffice.
+    step = max(1, MOST_AXES - x.rank)
+    for first in range(0, x.rank, step):
+        x = _repeat(call, x, tuple(range(first, min(first + step, x.rank))), repeats)
+    return x
+
+
+def _repeat(call: Call, x: Value, axes: tuple[int, ...], repeats: Shape) -> Value:
+    """Repeat along some axes."""
+    axes = tuple(axis for axis in axes if repeats[axis].constant != 1)
+    if not axes:
+        return x
     sizes: list[Extent] = []
     strides: list[Extent] = []
-    for repeat, size, stride in zip(repeats, x.shape, contiguous_strides(x.shape), strict=True):
-        if repeat.constant != 1:
-            sizes.append(repeat)
+    for axis, (size, stride) in enumerate(zip(x.shape, contiguous_strides(x.shape), strict=True)):
+        if axis in axes:
+            sizes.append(repeats[axis])
             strides.append(ZERO)
         sizes.append(size)
         strides.append(stride)
-    shape = tuple(repeat * size for repeat, size in zip(repeats, x.shape, strict=True))
+    shape = tuple(size * repeats[axis] if axis in axes else size for axis, size in enumerate(x.shape))
     move = Move(x, tuple(sizes), tuple(strides), ZERO, contiguous_strides(tuple(sizes)), ZERO)
-    return x if shape == x.shape else call.builder.raster(x.type, shape, [move])
+    return call.builder.raster(x.type, shape, [move])
 
 
 def _concat(call: Call) -> Value:
