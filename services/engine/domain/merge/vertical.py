@@ -95,7 +95,9 @@ def accepts(operator: str, index: int, view: ValueView, bounds: Bounds) -> bool:
         return True
     rows, columns = view.axes[-2:]
     return any(
-        inner.stride.constant == 1 and bounds.at_least(outer.stride, inner.size)
+        inner.stride.constant == 1
+        # Of one row the step doesn't matter.
+        and (outer.size.constant == 1 or bounds.at_least(outer.stride, inner.size))
         for inner, outer in ((columns, rows), (rows, columns))
     )
 

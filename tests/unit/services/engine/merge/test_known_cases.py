@@ -170,3 +170,11 @@ def test_products_whose_rows_do_not_follow_one_another_stay() -> None:
     weights = s.broadcast(s.constant(np.arange(12, dtype=np.float32).reshape(3, 4)), N, 3, 4)
     result = merged(s.program(y=s.compute("neg", s.compute("matmul", x, weights))))
     assert [len(view.axes) for view in result.instructions[0].inputs] == [3, 3]
+
+
+def test_a_product_takes_one_row_whatever_its_step() -> None:
+    s = Sketch(n=(1, 64))
+    x = s.input("x", "n", 5, 1)
+    row = s.broadcast(s.constant(np.arange(4, dtype=np.float32).reshape(1, 4)), N, 1, 4)
+    result = merged(s.program(y=s.compute("neg", s.compute("matmul", x, row))))
+    assert counts(result) == (2, 0)
