@@ -1,4 +1,4 @@
-"""What holds whatever is submitted: nothing is over-allocated, gangs are whole, quotas hold, nobody starves."""
+"""What holds whatever is submitted: nothing over-allocated, gangs whole, quotas kept, nobody starved."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -123,7 +123,7 @@ def _step(world: World, now: datetime, ends: dict[str, datetime]) -> None:
     st.integers(4, 16),
 )
 def test_a_large_job_is_not_starved_by_small_ones(smalls: Sequence[tuple[int, int]], size: int) -> None:
-    # n0 [8]  n1 [8]: a large gang comes at t=5 while small jobs come every second and last until their deadline.
+    # n0 [8]  n1 [8]: a large gang comes at t=5; small jobs come every second and use their deadlines up.
     world = world_of(make_node("n0"), make_node("n1"), queues=(make_queue(), make_queue("big")))
     ends: dict[str, datetime] = {}
     bound = None

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from services.scheduler.domain.gpus import Links, choose, share_out
 from services.scheduler.testing import links
 
-# The measured matrix of an 8-GPU V100 server (DGX-1 like), GB/s in both directions: two NVLinks 96.4, one 48.4,
-# PCIe or QPI about 15.
+# The measured matrix of an 8-GPU V100 server, GB/s in both directions: two NVLinks 96.4, one 48.4, PCIe or
+# QPI about 15.
 #
 #   0 ═ 3   0 - 1   0 - 2   0 ═ 4      4 ═ 7   4 - 5   4 - 6
 #   1 ═ 2   1 - 3   1 ═ 5              5 ═ 6   5 - 7
