@@ -49,3 +49,10 @@ def _collected() -> Mapping[str, Operator]:
 
 REGISTRY = _collected()
 """By name, in order."""
+
+
+def markdown() -> str:
+    """Return the table of docs/engine-operators.md."""
+    rows = ["| operator | from opset | kind | file |", "|---|---|---|---|"]
+    rows += [f"| {op.name} | {op.since} | {op.kind} | {op.family} |" for op in REGISTRY.values()]
+    return "\n".join(rows)
