@@ -85,7 +85,7 @@ class EtcdStore:
                 events = []
                 for change in batch.events:
                     if change.kind == "delete":
-                        key = _parse_key(change.kv.key)
+                        key = parse_key(change.kv.key)
                         event = None if key is None else Event(key, None)
                     else:
                         event = _event(change.kv)
@@ -220,7 +220,7 @@ def _message(value: Object) -> pb.Node | pb.Queue | pb.Job | pb.Reservation:
 
 
 def _event(kv: KeyValue) -> Event | None:
-    key = _parse_key(kv.key)
+    key = parse_key(kv.key)
     if key is None:
         return None
     try:
@@ -231,7 +231,7 @@ def _event(kv: KeyValue) -> Event | None:
         return Event(key, None)
 
 
-def _parse_key(text: str) -> Key | None:
+def parse_key(text: str) -> Key | None:
     """Return what a key in etcd names; None for one that isn't ours."""
     if text == LEADER:
         return LeaderKey()
