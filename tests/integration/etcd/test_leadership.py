@@ -124,7 +124,10 @@ async def test_a_term_that_ends_is_lost_for_whoever_still_looks_at_it(
 
 
 async def test_a_candidate_waits_for_etcd_and_leads_after_restarts(own_server: EtcdServer) -> None:
-    async with etcd_client(own_server, timeout_s=1.0) as client:
+    async with (
+        etcd_client(own_server, timeout_s=1.0) as client,
+        etcd_client(own_server, timeout_s=30.0) as patient,
+    ):
         own_server.stop()
         leadership = Leadership(client, "/leader", ttl_s=30, identity="me")
         entered = asyncio.Event()
@@ -142,10 +145,10 @@ async def test_a_candidate_waits_for_etcd_and_leads_after_restarts(own_server: E
         own_server.kill()
         await own_server.start()
         # The lease outlived it; the leader still is one, and hears when it is no more.
-        kv = await client.get("/leader")
+        kv = await patient.get("/leader")
         assert kv is not None
         assert not leading.done()
-        await client.delete("/leader")
+        await patient.delete("/leader")
         async with asyncio.timeout(60):
             assert await leading == kv.create_revision
 

@@ -54,7 +54,7 @@ async def test_a_lease_that_was_revoked_is_lost(client: EtcdClient, etcd_server:
 
 
 async def test_a_lease_is_lost_while_the_server_is_stalled(own_server: EtcdServer) -> None:
-    async with etcd_client(own_server, timeout_s=1.0) as client, client.lease(1) as lease:
+    async with etcd_client(own_server) as client, client.lease(1) as lease:
         own_server.pause()
         try:
             async with asyncio.timeout(60):
