@@ -134,6 +134,8 @@ def _answer(
     )
     sys.stdout = sys.stderr = output
     context = None
+    if request["op"] == "load" and request["plan"] is not None:
+        runner.prepare_models()
     meter.begin(int(request["memory_bytes"]), float(request["wall_s"]))
     try:
         if request["op"] == "load":

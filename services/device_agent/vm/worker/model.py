@@ -25,7 +25,7 @@ _MAX_BINDINGS = 2
 
 
 class Runtime:
-    """Loads plans; imports what that takes at the first one."""
+    """Loads plans; `prepare` comes first."""
 
     def __init__(self, packages: OwnPackages, held: Callable[[], int]) -> None:
         """Take the importer, and what tells how much memory this process holds more than at its start."""
@@ -33,13 +33,26 @@ class Runtime:
         self._held = held
         self._make: Callable[[bytes, int], Program] | None = None
         self._error: type[Any] = Exception
+        self._fault = ""
         self.held_bytes = 0
         """Of the runtime itself."""
+
+    def prepare(self) -> None:
+        """Import the runtime unless that is done: outside a task's limits, so that it counts for none."""
+        if self._make is not None:
+            return
+        before = self._held()
+        try:
+            self._make, self._error = self._import()
+        except ImportError as error:
+            self._fault = f"this device can't run models: {error}"[:1000]
+        self.held_bytes = max(0, self._held() - before)
 
     def load(self, plan: Mapping[str, Any], root: Path, memory_bytes: int) -> Model:
         """Read, verify and check a plan; raise Failed, LOAD_ERROR, for anything wrong with it."""
         path, digest = plan["path"], plan["digest"]
-        make = self._make or self._import()
+        if self._make is None:
+            raise Failed("LOAD_ERROR", self._fault)
         before = self._held()
         try:
             data = (root / path).read_bytes()
@@ -49,29 +62,23 @@ class Runtime:
         if found != digest:
             raise Failed("LOAD_ERROR", f"{path} has the digest {found}, not {digest}; it is not run")
         try:
-            program = make(data, memory_bytes)
+            program = self._make(data, memory_bytes)
         except self._error as error:
             raise Failed("LOAD_ERROR", f"{path}: {error.message}") from None
         del data
         return Model(path, program, self._error, max(0, self._held() - before))
 
-    def _import(self) -> Callable[[bytes, int], Program]:
-        before = self._held()
-        try:
-            with self._packages.lent():
-                from libs.common.errors import Error
-                from libs.runtime.codec import decode
-                from libs.runtime.program import Program
-        except ImportError as error:
-            text = f"this device can't run models: {error}"
-            raise Failed("LOAD_ERROR", text[:1000]) from None
+    def _import(self) -> tuple[Callable[[bytes, int], Program], type[Any]]:
+        with self._packages.lent():
+            from libs.common.errors import Error
+            from libs.runtime.codec import decode
+            from libs.runtime.program import Program, warm_up
 
         def make(data: bytes, memory_bytes: int) -> Program:
             return Program(decode(data), max_buffer_bytes=memory_bytes, max_bindings=_MAX_BINDINGS)
 
-        self._error, self._make = Error, make
-        self.held_bytes = max(0, self._held() - before)
-        return make
+        warm_up()
+        return make, Error
 
 
 class Model:

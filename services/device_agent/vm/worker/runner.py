@@ -49,6 +49,10 @@ class Runner:
         models = (task.model for task in self._tasks.values())
         return self._runtime.held_bytes + sum(model.held_bytes for model in models if model is not None)
 
+    def prepare_models(self) -> None:
+        """Import what runs models; call it before a task's limits hold."""
+        self._runtime.prepare()
+
     def load(self, request: dict[str, Any]) -> None:
         """Check a task's plan, compile and import its scripts; raises Failed and leaves nothing behind."""
         key = request["key"]

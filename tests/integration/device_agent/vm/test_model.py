@@ -239,3 +239,23 @@ async def test_a_result_that_isnt_finite_is_no_json(model_vm: TaskVm, folder: Pa
     outcome = await _once(model_vm, task)
     assert outcome.reason is Reason.BAD_RESULT
     assert "the result of model.plan['y'][0] is nan" in outcome.message
+
+
+async def test_numpy_and_its_libraries_count_for_no_task(model_vm: TaskVm, folder: Path) -> None:
+    """Whether the worker has run a model before makes no difference to what a run may take."""
+    plan = PlanBuilder()
+    x = plan.input("x", [256, 256])
+    product = plan.compute("matmul", [x, x], [256, 256])
+    plan.output("y", plan.compute("reduce_sum", [product], [], axes=[0, 1]))
+    pre = {
+        Phase.PRE: """
+        import numpy
+        def pre(c):
+            held = bytearray(36 << 20)
+            return {"x": numpy.ones((256, 256), numpy.float32)}
+        """
+    }
+    task = _task(folder, plan.build(), pre, memory_bytes=64 * MIB)
+    (fresh,) = model_vm.worker_pids()
+    assert (await _once(model_vm, task)).value == {"y": 256.0**3}
+    assert model_vm.worker_pids() == [fresh]
