@@ -20,7 +20,7 @@ from examples.demo.movielens import MovieLens, entered
 from examples.demo.report import Report
 from examples.demo.scenario import TASKS, Scenario, Value
 from examples.training.click_model.metrics import auc
-from libs.common.errors import Error, Precondition
+from libs.common.errors import Error, Precondition, Unavailable
 from libs.task.event import Event
 
 PROGRAM = Path(__file__).resolve().parent.parent / "training" / "click_model"
@@ -30,6 +30,7 @@ _ARTEFACTS = {
     name.partition(".")[0]: name for name in ("model.onnx", "items.json", "metrics.json", "predictions.csv")
 }
 _ENDED = ("STATE_SUCCEEDED", "STATE_FAILED", "STATE_CANCELLED")
+_START_S = 120.0
 _WINDOW_S = 30 * 86400.0
 
 Say = Callable[[str], None]
@@ -103,7 +104,7 @@ class ClickModel:
         flags += [flag for pair in _ARTEFACTS.items() for flag in ("--artefact", "=".join(pair))]
         started = time.monotonic()
         cloud.isthmus(
-            *("job", "submit", "--id", _JOB, "--cpus", "1", "--memory", "2GiB", "--deadline", "3m", *flags),
+            *("job", "submit", "--id", _JOB, "--cpus", "1", "--memory", "1GiB", "--deadline", "5m", *flags),
             *("--", "python", "-m", "click_model", "ratings.csv", "items.csv", "--epochs", str(self.epochs)),
         )
         job = _follow(cloud, say)
@@ -111,6 +112,7 @@ class ClickModel:
             status = job["status"]
             raise Precondition(f"{_JOB}: {status['state']}: {status.get('reason')}: {status.get('message')}")
         report.figures["training_job_s"] = time.monotonic() - started
+        _check_job(cloud, job, report)
         for name, file in _ARTEFACTS.items():
             cloud.isthmus("job", "artefact", "get", _JOB, name, "--out", str(folder / file))
         metrics = json.loads((folder / "metrics.json").read_text("utf-8"))
@@ -197,6 +199,21 @@ class Reference:
                 yield event.event_id, film, past[-self.window :]
 
 
+def _check_job(cloud: Cloud, job: dict[str, Any], report: Report) -> None:
+    status, (worker,) = job["status"], job["status"]["workers"]
+    nodes: list[dict[str, Any]] = cloud.isthmus("node", "list")
+    held = [holding for node in nodes for holding in node["status"]["holdings"]]
+    tenant = job["metadata"]["name"].partition("/jobs/")[0]
+    mine = [holding for holding in held if holding["reservation"].startswith(f"{tenant}/")]
+    report.figures["training_peak_memory_bytes"] = worker["peak_memory_bytes"]
+    report.check(
+        "training is a job that ran once and gave its slot back",
+        status["attempt_count"] == 1 and worker["exit_code"] == 0 and not mine,
+        f"{status['attempt_count']} attempt on {worker['node']}, exit code {worker['exit_code']}, "
+        f"{len(mine)} slots still held",
+    )
+
+
 def _agrees(value: Value, expected: Value) -> bool:
     difference = abs(float(str(value["click"])) - float(str(expected["click"])))
     return value["past"] == expected["past"] and difference <= TOLERANCE
@@ -205,13 +222,17 @@ def _agrees(value: Value, expected: Value) -> bool:
 def _follow(cloud: Cloud, say: Say) -> dict[str, Any]:
     """Say what the job writes while it runs, and return the job when it has ended."""
     said = ""
+    deadline = time.monotonic() + _START_S
     while True:
-        job = cloud.isthmus("job", "get", _JOB)
+        job: dict[str, Any] = cloud.isthmus("job", "get", _JOB)
         state = job["status"]["state"]
         if state in _ENDED:
             return job
         if state == "STATE_RUNNING":
             break
+        if time.monotonic() > deadline:
+            why = cloud.isthmus("job", "explain", _JOB)["summary"]
+            raise Unavailable(f"{_JOB} didn't start within {_START_S:g} s: {why}")
         if state != said:
             say(f"job {_JOB}: {state.removeprefix('STATE_').lower()}")
             said = state
@@ -224,9 +245,12 @@ def _follow(cloud: Cloud, say: Say) -> dict[str, Any]:
         for line in lines:
             say(f"  {line}")
     try:
-        return cloud.isthmus("job", "watch", _JOB)
-    except Error:
-        return cloud.isthmus("job", "get", _JOB)
+        cloud.isthmus("job", "watch", _JOB)
+    except Error as error:
+        if error.reason != "JOB_NOT_SUCCEEDED":
+            raise
+    ended: dict[str, Any] = cloud.isthmus("job", "get", _JOB)
+    return ended
 
 
 def _optimise(cloud: Cloud, trained: Trained, say: Say, report: Report) -> None:

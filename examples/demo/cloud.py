@@ -21,14 +21,13 @@ class Cloud:
     typed: list[str] = field(default_factory=list)
     """Every command so far, as a person would type it."""
 
-    def isthmus(self, *arguments: str, timeout_s: float = 120.0) -> dict[str, Any]:
-        """Run a command and return its JSON object.
+    def isthmus(self, *arguments: str, timeout_s: float = 120.0) -> Any:
+        """Run a command and return its JSON value.
 
         Raises:
             Error: with what the command said, when it failed.
         """
-        found: dict[str, Any] = json.loads(self._run(*arguments, timeout_s=timeout_s) or "{}")
-        return found
+        return json.loads(self._run(*arguments, timeout_s=timeout_s) or "{}")
 
     def lines(self, *arguments: str, timeout_s: float = 120.0) -> list[dict[str, Any]]:
         """Run a command and return its JSON Lines.

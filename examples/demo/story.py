@@ -39,7 +39,7 @@ class Plan:
     """On each device."""
     replay_s: float = 30.0
     """How long the histories run on the good version before the bad one comes."""
-    deadline_s: float = 240.0
+    deadline_s: float = 300.0
     """Nothing may take longer than this, all together."""
 
 
