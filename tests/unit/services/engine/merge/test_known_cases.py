@@ -25,7 +25,8 @@ def merged(program: Program) -> Program:
             feed[named.name] = np.random.default_rng(n).random(shape).astype(np.float32)
         before, after = interpret(program, feed), interpret(result, feed)
         for name, array in before.items():
-            np.testing.assert_array_equal(after[name], array)
+            # BLAS adds up views in another order than copies.
+            np.testing.assert_allclose(after[name], array, rtol=1e-5)
     return result
 
 
@@ -174,7 +175,15 @@ def test_products_whose_rows_do_not_follow_one_another_stay() -> None:
 
 def test_a_product_takes_one_row_whatever_its_step() -> None:
     s = Sketch(n=(1, 64))
+    x = s.slice(s.input("x", 6, 5, 3), 1, 0, 1)
+    columns = s.transpose(s.input("y", 6, 4, 3), 0, 2, 1)
+    result = merged(s.program(y=s.compute("neg", s.compute("matmul", x, columns))))
+    assert counts(result) == (2, 0)
+
+
+def test_a_product_that_sums_nothing_is_a_multiplication() -> None:
+    s = Sketch(n=(1, 64))
     x = s.input("x", "n", 5, 1)
     row = s.broadcast(s.constant(np.arange(4, dtype=np.float32).reshape(1, 4)), N, 1, 4)
-    result = merged(s.program(y=s.compute("neg", s.compute("matmul", x, row))))
-    assert counts(result) == (2, 0)
+    result = merged(s.program(y=s.compute("matmul", x, row)))
+    assert [step.operator for step in result.instructions] == ["mul"]

@@ -19,7 +19,7 @@ N = Extent.dimension("n")
 SIZES = (1, 2, 3, 7)
 KINDS = (
     *("transpose", "slice", "flip", "reshape", "flatten", "broadcast", "stretch", "concat", "pad"),
-    *("unary", "binary", "reduce", "matmul", "dense"),
+    *("unary", "binary", "reduce", "matmul", "dense", "outer"),
 )
 
 
@@ -74,6 +74,9 @@ def _grow(draw, sketch: Sketch, pool: list[int]) -> int:
         return sketch.compute("reduce_max", value, axes=(axis,)) if able else value
     if kind == "matmul" and rank == 2:
         return sketch.compute("matmul", value, sketch.transpose(value, 1, 0))
+    if kind == "outer" and rank == 2:
+        flat = sketch.reshape(value, product(shape), 1)
+        return sketch.compute("matmul", flat, sketch.constant(np.array([[3, -2]])))
     if kind == "dense" and rank > 1 and (width := shape[-1].constant) is not None:
         weights = sketch.constant(np.arange(width * 2, dtype=np.int64).reshape(width, 2))
         return sketch.compute("matmul", value, sketch.broadcast(weights, *shape[:-2], width, 2))

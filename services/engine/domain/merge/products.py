@@ -1,5 +1,6 @@
-"""Matrix products that share their right side over a batch become one product of taller matrices.
+"""Matrix products in the forms that are cheapest.
 
+A product over an axis of 1 sums nothing: [m, 1] by [1, n] is a multiplication with both repeated. And
 [b, m, k] by [k, n], repeated b times, is [b·m, k] by [k, n]: one call of BLAS instead of b.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from libs.runtime.atomic import ATOMICS
-from services.engine.domain.extents import product
+from services.engine.domain.extents import Extent, product
 from services.engine.domain.merge.compose import reshaped
 from services.engine.domain.merge.vertical import accepts
 from services.engine.domain.program import (
@@ -16,11 +17,27 @@ from services.engine.domain.program import (
     Instruction,
     Program,
     ValueType,
+    ViewAxis,
 )
 
 
+def multiply_outer(program: Program) -> Program:
+    """Return the program with products over an axis of 1 as multiplications."""
+    instructions: list[Instruction] = []
+    for step in program.instructions:
+        if isinstance(step, ComputeInstruction) and ATOMICS[step.operator].kind == "matmul":
+            left, right = step.inputs
+            if left.axes[-1].size.constant == 1:
+                wide = replace(left, axes=(*left.axes[:-1], ViewAxis(right.axes[-1].size, Extent.of(0))))
+                rows = ViewAxis(left.axes[-2].size, Extent.of(0))
+                tall = replace(right, axes=(*right.axes[:-2], rows, right.axes[-1]))
+                step = replace(step, operator="mul", inputs=(wide, tall))
+        instructions.append(step)
+    return replace(program, instructions=tuple(instructions))
+
+
 def fold_batches(program: Program) -> Program:
-    """Return the program with such products folded.
+    """Return the program with products by one matrix as one product.
 
     Their values get the folded shape: their readers' views count elements, so that nothing else changes.
     Outputs of the program keep theirs, and so do the products that give them.
