@@ -79,7 +79,7 @@ logs: environment ## show the last log lines (S=deployer: of one service)
 restart: environment ## restart the local stack (S=deployer: one service)
 	@$(BIN)/python -m deploy.local restart $(S) $(ARGS)
 
-demo: environment ## publish, release, run and roll back tasks on eight devices, on real data
+demo: environment ## train a model, make it a plan, release it to eight devices, on real data
 	@$(BIN)/python -m examples.demo $(ARGS)
 
 clean: ## remove what can be made again, except .venv and var

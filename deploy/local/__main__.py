@@ -92,7 +92,7 @@ def summary(stack: Stack, processes: Sequence[Process]) -> str:
         "",
         "next:",
         "  .venv/bin/isthmus status    the services, as the gateway sees them (--help: what else it can do)",
-        "  make demo                   a task released to eight agents, on real data",
+        "  make demo                   a model trained, planned and released to eight agents, on real data",
         "  make status | logs | down   (make logs S=deployer: one service)",
         f'  .venv/bin/grpcurl {security} -H "authorization: Bearer $(cat {key})" {gateway} list',
     ]

@@ -105,7 +105,8 @@ class Checkout:
     def __init__(self, folder: Path, offset: int) -> None:
         self.stack = Stack(folder / "var", offset)
         self._port = self.stack.gateway
-        (folder / ".venv").symlink_to(ROOT / ".venv")
+        for name in (".venv", "examples"):
+            (folder / name).symlink_to(ROOT / name)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
         self.shell = Shell(
             folder,
@@ -166,7 +167,7 @@ def test_the_commands_work_as_they_stand_there(checkout: Checkout) -> None:
         assert status == 0, f"`{command}` ended with {status}:\n{text}"
     everything = "".join(said.values())
     # What a reader expects to see.
-    for text in ("gateway", "SERVING", "clicks", "count"):
+    for text in ("gateway", "SERVING", "clicks", "count", "line  SUCCEEDED", "comparisons with ONNX Runtime"):
         assert text in everything, everything
     (results,) = (text for command, text in said.items() if command.startswith("isthmus agent results"))
     assert results.count("clicks@1.0.0") == 10, results

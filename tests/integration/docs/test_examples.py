@@ -150,6 +150,7 @@ def test_the_commands_of_a_page_run(desk: Desk, page: Path) -> None:
     folder = desk.folder / page.stem
     folder.mkdir()
     (folder / "var").symlink_to(desk.folder / "var")
+    (folder / "examples").symlink_to(ROOT / "examples")
     script = "".join(f"echo '--- {block}'\n{block.text}" for block in blocks(page) if block.language == "sh")
     ended = desk.type(script, folder)
     assert ended.returncode == 0, f"ended with {ended.returncode} after:\n{ended.stdout}"
