@@ -250,12 +250,11 @@ async def test_numpy_and_its_libraries_count_for_no_task(model_vm: TaskVm, folde
     pre = {
         Phase.PRE: """
         import numpy
+        HELD = []
         def pre(c):
-            held = bytearray(36 << 20)
+            HELD.append(bytearray(40 << 20))
             return {"x": numpy.ones((256, 256), numpy.float32)}
         """
     }
     task = _task(folder, plan.build(), pre, memory_bytes=64 * MIB)
-    (fresh,) = model_vm.worker_pids()
     assert (await _once(model_vm, task)).value == {"y": 256.0**3}
-    assert model_vm.worker_pids() == [fresh]
