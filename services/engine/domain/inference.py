@@ -37,6 +37,11 @@ class Desk:
         self._room = room
         self._busy = 0
 
+    @property
+    def busy(self) -> int:
+        """How much runs or waits."""
+        return self._busy
+
     async def run(self, work: Callable[[], T]) -> T:
         """Return what `work` returns; raises Exhausted when there is no room."""
         if self._busy >= self._room:

@@ -1,0 +1,125 @@
+"""Messages and values: what goes out comes back, and what is malformed is refused with its place."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from isthmus.engine.v1 import engine_pb2
+from libs.common.errors import Invalid
+from libs.runtime.atomic import ATOMICS
+from libs.runtime.numpy_types import DTYPES
+from services.engine import convert
+from services.engine.domain.model import Stage
+from services.engine.domain.registry import REGISTRY
+
+dtypes = st.sampled_from(list(DTYPES.values()))
+tensors = dtypes.flatmap(
+    lambda dtype: arrays_of.arrays(dtype, arrays_of.array_shapes(min_dims=0, min_side=0))
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), tensors, max_size=4))
+def test_arrays_come_back_as_they_went(given_arrays: dict[str, np.ndarray]) -> None:
+    back = convert.arrays(convert.tensors(list(given_arrays.items())))
+    assert back.keys() == given_arrays.keys()
+    for name, array in given_arrays.items():
+        assert back[name].dtype == array.dtype
+        np.testing.assert_array_equal(back[name], array)
+
+
+@given(
+    st.builds(
+        engine_pb2.InferTensor,
+        name=st.text(max_size=3),
+        type=st.integers(0, 15),
+        shape=st.lists(st.integers(0, 2**63), max_size=10),
+        data=st.binary(max_size=32),
+    )
+)
+def test_any_tensor_is_read_or_refused_with_its_place(message: engine_pb2.InferTensor) -> None:
+    place, size = "inputs[0]", len(message.data)
+    try:
+        (array,) = convert.arrays([message]).values()
+    except Invalid as error:
+        place = error.metadata["field"]
+    else:
+        size = array.nbytes
+    assert (place, size) == ("inputs[0]", len(message.data))
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (engine_pb2.InferTensor(name="x", type=0), "type: 0 is not a type"),
+        (engine_pb2.InferTensor(name="x", type=11, shape=[1] * 9), "more than 8 sizes"),
+        (engine_pb2.InferTensor(name="x", type=11, shape=[2], data=b"1234"), "has 4 bytes"),
+        (engine_pb2.InferTensor(name="x", type=1, shape=[1], data=b"\2"), "neither 0 nor 1"),
+    ],
+)
+def test_what_is_wrong_with_a_tensor(message: engine_pb2.InferTensor, text: str) -> None:
+    with pytest.raises(Invalid, match=text):
+        convert.arrays([message])
+
+
+def test_a_name_twice_and_too_many() -> None:
+    one = engine_pb2.InferTensor(name="x", type=11, shape=[0])
+    with pytest.raises(Invalid, match="'x' comes twice"):
+        convert.arrays([one, one])
+    with pytest.raises(Invalid, match="more than 1024"):
+        convert.arrays([one] * 1025)
+
+
+def test_operators_come_by_pages() -> None:
+    found, token = [], ""
+    for _ in range(100):
+        page = convert.operators(REGISTRY, engine_pb2.ListOperatorsRequest(page_size=20, page_token=token))
+        found.extend(page.operators)
+        assert list(page.atomic_operators) == sorted(ATOMICS)
+        token = page.next_page_token
+        if not token:
+            break
+    assert [each.name for each in found] == sorted(REGISTRY)
+    assert all(each.kind and each.family and each.since_opset for each in found)
+    with pytest.raises(Invalid):
+        convert.operators(REGISTRY, engine_pb2.ListOperatorsRequest(page_token="xyz"))
+
+
+def test_a_stage_keeps_its_time() -> None:
+    message = convert.progress(Stage("merge", 1.25, "12 rasters"))
+    assert message.stage.elapsed_time.ToTimedelta().total_seconds() == 1.25
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        ([("b", 0, 0)], {"b": (1, 4096)}),
+        ([("b", 5000, 0)], {"b": (5000, 5000)}),
+        ([("b", 0, 7), ("a", 3, 3)], {"a": (3, 3), "b": (1, 7)}),
+    ],
+)
+def test_bounds_take_defaults(bounds: list, expected: dict) -> None:
+    messages = [engine_pb2.DimensionBounds(name=n, minimum=low, maximum=high) for n, low, high in bounds]
+    assert convert.dimensions(messages) == expected
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text"),
+    [
+        ([("", 1, 2)], "has 0 characters"),
+        ([("b", 3, 2)], "'b' from 3 to 2"),
+        ([("b", 1, 2), ("b", 1, 2)], "comes twice"),
+        ([("b", 1, 2**31)], "is no range"),
+        ([(f"d{i}", 1, 2) for i in range(65)], "more than 64"),
+    ],
+)
+def test_bounds_that_are_none(bounds: list, text: str) -> None:
+    messages = [engine_pb2.DimensionBounds(name=n, minimum=low, maximum=high) for n, low, high in bounds]
+    with pytest.raises(Invalid, match=text):
+        convert.dimensions(messages)
+
+
+def test_something_to_explain_must_be_given() -> None:
+    with pytest.raises(Invalid, match="give a model or a plan"):
+        convert.subject(engine_pb2.ExplainRequest(parent="tenants/acme"))
