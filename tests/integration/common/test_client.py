@@ -163,6 +163,7 @@ def test_both_sides_ping_and_the_server_lets_the_client() -> None:
     for side in (client, server):
         assert side["grpc.keepalive_time_ms"] == 30_000
         assert side["grpc.keepalive_timeout_ms"] == 10_000
+        assert side["grpc.http2.ping_timeout_ms"] == 10_000
         assert side["grpc.keepalive_permit_without_calls"] == 1
     assert server["grpc.http2.min_recv_ping_interval_without_data_ms"] < client["grpc.keepalive_time_ms"]
     assert server["grpc.server.max_pending_requests"] == 1024
