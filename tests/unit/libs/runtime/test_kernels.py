@@ -165,6 +165,22 @@ def test_reductions_keep_the_type_and_wrap() -> None:
     assert _run("cumulative_sum", [([200, 100], U8)], [2], axes=[0]).tolist() == [200, 44]
 
 
+@pytest.mark.parametrize("name", ["reduce_sum", "reduce_prod", "reduce_max", "reduce_min"])
+@pytest.mark.parametrize(("shape", "axes"), [((40, 8, 2, 3), [3, 2]), ((3, 50, 40), [0]), ((300, 17), [1])])
+def test_many_small_reductions(name: str, shape: tuple[int, ...], axes: list[int]) -> None:
+    """Windows as pooling has them, by slices or by numpy: integers stay exact, NaN wins."""
+    values = np.random.default_rng(7).integers(-1, 2, shape)
+    kept = [size for axis, size in enumerate(shape) if axis not in axes]
+    functions: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
+    expected = functions[name.removeprefix("reduce_")](values, axis=tuple(axes))
+    for type_ in (I64, I32, F32, F16):
+        got = _run(name, [(values, type_)], kept, axes=axes)
+        np.testing.assert_array_equal(got, expected.astype(np.float64).astype(DTYPES[type_]))
+    holed = values.astype(np.float32)
+    holed[(0,) * len(shape)] = np.nan
+    assert np.isnan(_run(name, [(holed, F32)], kept, axes=axes)[(0,) * len(kept)])
+
+
 def test_sums_of_float16_dont_stop_growing() -> None:
     assert _run("reduce_sum", [(np.ones(4096), F16)], [], axes=[0]) == 4096
 
