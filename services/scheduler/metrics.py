@@ -4,10 +4,9 @@ from collections import Counter as Tally
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from services.scheduler.domain.decisions import Decisions
+from services.scheduler.domain.decide import Decision
 from services.scheduler.domain.objects import Job, JobState, NodeState
 from services.scheduler.domain.reasons import Kind
-from services.scheduler.domain.snapshot import Snapshot
 
 _BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 _ENDED = tuple(state for state in JobState if state.ended)
@@ -72,13 +71,14 @@ class Metrics:
         """Count a decision."""
         self._seconds.observe(seconds)
 
-    def state(self, snapshot: Snapshot, decisions: Decisions, runners: int) -> None:
+    def state(self, decision: Decision, runners: int) -> None:
         """See `Meter`."""
+        snapshot = decision.snapshot
         states = Tally(job.status.state for job in snapshot.jobs.values())
         for state in JobState:
             self._jobs.labels(state.name.lower()).set(states[state])
         waiting = [job for job in snapshot.jobs.values() if job.status.state is JobState.PENDING]
-        kinds = Tally(why[0].kind for job in waiting if (why := decisions.why(job)))
+        kinds = Tally(why[0].kind for why in decision.pending.values() if why)
         for kind in Kind:
             self._pending.labels(kind.name.lower()).set(kinds[kind])
         self._oldest.set(min((job.meta.create_time.timestamp() for job in waiting), default=0.0))

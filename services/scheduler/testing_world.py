@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from libs.common.names import JobName
 from libs.common.testing import FakeRandomness
@@ -20,7 +21,7 @@ from services.scheduler.domain.objects import (
     WorkerState,
 )
 from services.scheduler.domain.snapshot import Snapshot, snapshot_of
-from services.scheduler.stores.memory import at_revision
+from services.scheduler.stores.memory import at_revision, key_of
 
 
 class World:
@@ -34,25 +35,25 @@ class World:
         """Carry a change out, checking revisions as a store does; AssertionError for a stale one."""
         now = self.snapshot
         revision = now.revision + 1
-        kept: dict[type, dict[object, object]] = {
+        kept: dict[type, dict[Any, Any]] = {
             Node: dict(now.nodes),
             Queue: dict(now.queues),
             Job: dict(now.jobs),
             Reservation: dict(now.reservations),
         }
         for value in (*change.puts, *change.deletes, *change.checks):
-            held = kept[type(value)].get(value.name)  # type: ignore[union-attr]
-            assert (revision_of(held) if held is not None else 0) == revision_of(value), value  # type: ignore[arg-type]
+            held = kept[type(value)].get(key_of(value))
+            assert (revision_of(held) if held is not None else 0) == revision_of(value), value
         for value in change.puts:
-            kept[type(value)][value.name] = at_revision(value, revision)  # type: ignore[union-attr]
+            kept[type(value)][key_of(value)] = at_revision(value, revision)
         for value in change.deletes:
-            del kept[type(value)][value.name]  # type: ignore[union-attr]
+            del kept[type(value)][key_of(value)]
         self.snapshot = Snapshot(
             revision,
-            kept[Node],  # type: ignore[arg-type]
-            kept[Queue],  # type: ignore[arg-type]
-            kept[Job],  # type: ignore[arg-type]
-            kept[Reservation],  # type: ignore[arg-type]
+            kept[Node],
+            kept[Queue],
+            kept[Job],
+            kept[Reservation],
             now.ready,
         )
 

@@ -22,6 +22,7 @@ from libs.common.names import JobName, NodeName
 from libs.common.rand import Randomness
 from services.scheduler.domain import lifecycle
 from services.scheduler.domain.change import Change, describe
+from services.scheduler.domain.decide import Decision
 from services.scheduler.domain.decisions import Decisions
 from services.scheduler.domain.lifecycle import Report
 from services.scheduler.domain.liveness import Liveness
@@ -54,7 +55,7 @@ class Meter(Protocol):
         """Count a transaction that lost a race."""
         ...
 
-    def state(self, snapshot: Snapshot, decisions: Decisions, runners: int) -> None:
+    def state(self, decision: Decision, runners: int) -> None:
         """Show how things stand."""
         ...
 
@@ -232,18 +233,19 @@ class Controller:
 
     async def _doze(self) -> None:
         """Wait until something changes, or a time comes."""
+        seconds = await self._seconds_left()
         woken = asyncio.create_task(self._wake.wait())
-        slept = asyncio.create_task(self._clock.sleep(self._seconds_left()))
+        slept = asyncio.create_task(self._clock.sleep(seconds))
         try:
             await asyncio.wait({woken, slept}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             woken.cancel()
             slept.cancel()
 
-    def _seconds_left(self) -> float:
+    async def _seconds_left(self) -> float:
         now = self._clock.now()
         times = [time for job in self._mirror.snapshot.jobs.values() if (time := lifecycle.next_time(job))]
-        recheck = self._decisions.now().recheck_time
+        recheck = (await self._decisions.now()).recheck_time
         if recheck is not None:
             times.append(recheck)
         # A time that has passed was dealt with in this round, or waits for something else.
@@ -260,7 +262,7 @@ class Controller:
         for session in self._sessions:
             if session.welcomed:
                 session.direct(snapshot, now)
-        self._meter.state(snapshot, self._decisions, len(self._sessions))
+        self._meter.state(await self._decisions.now(), len(self._sessions))
 
     async def _commit(self, change: Change, term: Term) -> int:
         revision = await self._store.commit(change, term)
@@ -329,10 +331,10 @@ class Controller:
 
     async def _start_jobs(self, term: Term) -> None:
         """Commit what was decided, gang by gang."""
-        decision = self._decisions.now()
+        decision = await self._decisions.now()
         if not decision.starts:
             return
-        nodes = dict(self._mirror.snapshot.nodes)
+        nodes = dict(decision.snapshot.nodes)
         now, revision = self._clock.now(), 0
         for start in decision.starts:
             uid = self._randomness.id()

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 
 from libs.common.names import JobName, NodeName, QueueName, ReservationName
 from services.scheduler.domain import reasons
+from services.scheduler.domain.gpus import Links
 from services.scheduler.domain.objects import (
     NO_RESOURCES,
     Holding,
@@ -52,12 +53,14 @@ class Decision:
     """What is to be done at a revision.
 
     Attributes:
+        snapshot: what was decided on.
         starts: in the order of the line.
         pending: why each other pending job waits.
         line: every pending job, first to last.
         recheck_time: when it is to be decided anew though nothing changes; None for never.
     """
 
+    snapshot: Snapshot
     starts: tuple[Start, ...] = ()
     pending: Mapping[JobName, tuple[Reason, ...]] = field(default_factory=dict)
     line: tuple[JobName, ...] = ()
@@ -100,12 +103,14 @@ class _Round:
     def __init__(self, snapshot: Snapshot, now: datetime) -> None:
         self._snapshot = snapshot
         self._now = now
+        # Nodes of a kind share what was worked out about their links.
+        tables: dict[object, Links] = {}
         self._rooms = {
-            node.name: Room.of(node)
+            node.name: Room.of(node, tables=tables)
             for node in snapshot.nodes.values()
             if node.name in snapshot.ready and not node.cordoned
         }
-        self._idle = {node.name: Room.of(node, ()) for node in snapshot.nodes.values()}
+        self._idle = {node.name: Room.of(node, (), tables) for node in snapshot.nodes.values()}
         self._cordoned = sum(node.cordoned for node in snapshot.nodes.values())
         self._lost = sum(
             node.name not in snapshot.ready and not node.cordoned for node in snapshot.nodes.values()
@@ -130,7 +135,13 @@ class _Round:
             why = self._consider(job)
             if why:
                 self._pending[job.name] = why
-        return Decision(tuple(self._starts), self._pending, tuple(job.name for job in line), self._recheck)
+        return Decision(
+            self._snapshot,
+            tuple(self._starts),
+            self._pending,
+            tuple(job.name for job in line),
+            self._recheck,
+        )
 
     def _consider(self, job: Job) -> tuple[Reason, ...]:
         """Start a job or return why not."""

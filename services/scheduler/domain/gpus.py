@@ -7,7 +7,7 @@ gets the one that the others would miss least, so that fast pairs stay whole.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from services.scheduler.domain.objects import Link
@@ -22,6 +22,10 @@ class Links:
     """Bandwidth between GPUs of a node, in GB/s; a pair that isn't listed has none."""
 
     by_pair: Mapping[tuple[int, int], float]
+    # Choices that were made: the same question comes for many nodes and jobs.
+    chosen: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @staticmethod
     def of(links: Iterable[Link]) -> "Links":
@@ -46,14 +50,20 @@ def choose(free: Sequence[int], links: Links, count: int) -> tuple[int, ...] | N
 
     Of the sets with the best bottleneck it is the one that leaves the rest worth most.
     """
-    gpus = sorted(free)
+    gpus = tuple(sorted(free))
     if count > len(gpus):
         return None
     if count in (0, len(gpus)):
-        return tuple(gpus[:count])
+        return gpus[:count]
+    if (gpus, count) not in links.chosen:
+        links.chosen[gpus, count] = _choose(gpus, links, count)
+    return links.chosen[gpus, count]
+
+
+def _choose(gpus: tuple[int, ...], links: Links, count: int) -> tuple[int, ...]:
     classes = sorted({links.between(a, b) for a, b in combinations(gpus, 2)}, reverse=True)
     if len(classes) == 1:
-        return tuple(gpus[:count])
+        return gpus[:count]
     if count == 1:
         return _best_rest([(gpu,) for gpu in gpus], gpus, links)
     low, high, sets = 0, len(classes) - 1, None
@@ -68,7 +78,7 @@ def choose(free: Sequence[int], links: Links, count: int) -> tuple[int, ...] | N
         sets.append(found)
         if len(sets) == _MOST_SETS:
             break
-    return _best_rest(sets, gpus, links) if sets else tuple(gpus[:count])
+    return _best_rest(sets, gpus, links) if sets else gpus[:count]
 
 
 def share_out(gpus: Sequence[int], links: Links, workers: int) -> list[tuple[int, ...]]:

@@ -16,7 +16,7 @@ from services.scheduler.domain.decisions import Decisions
 from services.scheduler.domain.logs import Logs
 from services.scheduler.domain.mirror import Mirror
 from services.scheduler.domain.objects import Job, JobSpec, JobState, Meta, Node, Queue, Reservation
-from services.scheduler.domain.reasons import Reason, amounts, verdict
+from services.scheduler.domain.reasons import NOT_CONSIDERED, Reason, amounts, verdict
 from services.scheduler.domain.rooms import Room
 from services.scheduler.domain.validation import check_job_spec, check_labels
 
@@ -124,7 +124,8 @@ class Jobs:
         job, revision = await self._writer.write(work)
         if revision:
             job = replace(job, meta=replace(job.meta, revision=revision))
-        return self._view(self._mirror.snapshot.jobs.get(job.name, job))
+        # Why it waits isn't waited for.
+        return JobView(self._mirror.snapshot.jobs.get(job.name, job), (NOT_CONSIDERED,))
 
     def _creation(self, job: Job, new: NewJob) -> Change:
         snapshot = self._mirror.snapshot
@@ -152,7 +153,7 @@ class Jobs:
     async def get(self, name: JobName) -> JobView:
         """Read a job; raise NotFound."""
         await self._mirror.reached(1)
-        return self._view(self._job(name))
+        return await self._view(self._job(name))
 
     async def list_jobs(self, tenant: str, after: str, limit: int) -> list[JobView]:
         """Return a tenant's jobs by id, after one, one more than `limit`."""
@@ -161,7 +162,8 @@ class Jobs:
             (name for name in self._mirror.snapshot.jobs if name.tenant == tenant and name.job > after),
             key=lambda name: name.job,
         )
-        return [self._view(self._mirror.snapshot.jobs[name]) for name in names[: limit + 1]]
+        jobs = self._mirror.snapshot.jobs
+        return [await self._view(jobs[name]) for name in names[: limit + 1]]
 
     async def cancel(self, name: JobName) -> JobView:
         """Ask for a job's end; raise NotFound. One that has ended stays as it is."""
@@ -175,7 +177,7 @@ class Jobs:
             return job, Change(puts=(job,))
 
         job, _ = await self._writer.write(work)
-        return self._view(self._mirror.snapshot.jobs.get(name, job))
+        return await self._view(self._mirror.snapshot.jobs.get(name, job))
 
     async def delete(self, name: JobName, etag: str) -> None:
         """Remove a job that has ended, with its logs and pins; what breaks off can be repeated.
@@ -213,7 +215,7 @@ class Jobs:
                 job = self._job(name)
                 if job.meta.uid != uid:
                     raise _missing(name, self._known(name.tenant))
-                view = self._view(job)
+                view = await self._view(job)
                 if view != last:
                     last = view
                     yield view
@@ -225,7 +227,7 @@ class Jobs:
         """Say why a job is where it is; raise NotFound."""
         await self._mirror.reached(1)
         job = self._job(name)
-        view = self._view(job)
+        view = await self._view(job)
         if job.status.state is not JobState.PENDING:
             return Explanation(view, (), (), _summary_of(job))
         snapshot = self._mirror.snapshot
@@ -236,7 +238,7 @@ class Jobs:
             verdicts.append(
                 NodeVerdict(node, fitting, verdict(job.spec, room, cordoned=node.cordoned, lost=lost))
             )
-        ahead = self._ahead(job)
+        ahead = await self._ahead(job)
         return Explanation(
             view, tuple(verdicts), ahead[:MAX_AHEAD], _summary(job, view, verdicts, len(ahead))
         )
@@ -259,8 +261,8 @@ class Jobs:
         ]
         return sorted(found, key=lambda value: value.name.reservation)[: limit + 1]
 
-    def _view(self, job: Job) -> JobView:
-        return JobView(job, self._decisions.why(job))
+    async def _view(self, job: Job) -> JobView:
+        return JobView(job, await self._decisions.why(job))
 
     def _job(self, name: JobName) -> Job:
         job = self._mirror.snapshot.jobs.get(name)
@@ -271,10 +273,10 @@ class Jobs:
     def _known(self, tenant: str) -> Sequence[str]:
         return [name.job for name in self._mirror.snapshot.jobs if name.tenant == tenant]
 
-    def _ahead(self, job: Job) -> tuple[JobName, ...]:
+    async def _ahead(self, job: Job) -> tuple[JobName, ...]:
         jobs = self._mirror.snapshot.jobs
         out: tuple[JobName, ...] = ()
-        for name in self._decisions.now().line:
+        for name in (await self._decisions.now()).line:
             if name == job.name:
                 return out
             if name in jobs and jobs[name].spec.queue == job.spec.queue:

@@ -42,8 +42,18 @@ class Room:
         return self.node.name
 
     @staticmethod
-    def of(node: Node, holdings: Iterable[Holding] | None = None) -> "Room":
-        """Return a node's room under its holdings, or under those given."""
+    def of(
+        node: Node,
+        holdings: Iterable[Holding] | None = None,
+        tables: dict[object, Links] | None = None,
+    ) -> "Room":
+        """Return a node's room under its holdings, or under those given.
+
+        `tables` keeps links, so that nodes with equal ones share what is worked out about them.
+        """
+        links = (tables if tables is not None else {}).setdefault(
+            node.facts.links, Links.of(node.facts.links)
+        )
         held = tuple(node.holdings if holdings is None else holdings)
         capacity = node.facts.capacity
         taken = {gpu for holding in held for gpu in holding.gpus}
@@ -54,7 +64,7 @@ class Room:
             node,
             Resources(max(0, cpu), max(0, memory), len(gpus)),
             gpus,
-            Links.of(node.facts.links),
+            links,
             frozenset(port for holding in held for port in holding.ports),
         )
 
