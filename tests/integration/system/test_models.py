@@ -1,4 +1,4 @@
-"""A task with a model over a real stack: published, released, fetched by a real device, run, told to the cloud."""
+"""A task with a model over a real stack: published, fetched and run by a device, its results told."""
 
 import json
 from collections.abc import Iterator
