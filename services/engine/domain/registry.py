@@ -9,6 +9,8 @@ from types import MappingProxyType
 from services.engine.domain.decompose import (
     activation,
     convolution,
+    deconvolution,
+    einsum,
     elementwise,
     generation,
     indexing,
@@ -18,6 +20,7 @@ from services.engine.domain.decompose import (
     pooling,
     quantisation,
     reduction,
+    resampling,
     slicing,
 )
 from services.engine.domain.decompose.operator import Operator
@@ -25,6 +28,8 @@ from services.engine.domain.decompose.operator import Operator
 _FAMILIES = (
     activation,
     convolution,
+    deconvolution,
+    einsum,
     elementwise,
     generation,
     indexing,
@@ -34,6 +39,7 @@ _FAMILIES = (
     pooling,
     quantisation,
     reduction,
+    resampling,
     slicing,
 )
 

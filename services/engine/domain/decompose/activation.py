@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from services.engine.domain.builder import Builder
+from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
-from services.engine.domain.extents import Extent
+from services.engine.domain.extents import Extent, product
 from services.engine.domain.values import Value
 
 
@@ -187,6 +188,19 @@ def _log_softmax(call: Call) -> Value:
     return b.binary("sub", shifted, b.unary("log", total))
 
 
+def _hardmax(call: Call) -> Value:
+    x, b = call.floats(call.input(0)), call.builder
+    axes = _softmax_axes(call, x)
+    size = product(x.shape[axis] for axis in axes)
+    # Before opset 13 all that follow the axis are one; now it is one alone.
+    flat = b.reshape(x, (*x.shape[: axes[0]], size, *x.shape[axes[-1] + 1 :]))
+    axis = axes[0]
+    largest = b.arg("arg_max", flat, axis)
+    lifted = b.reshape(largest, (*flat.shape[:axis], Extent.of(1), *flat.shape[axis + 1 :]))
+    places = b.reshape(arange(b, size), (size, *[Extent.of(1)] * (flat.rank - 1 - axis)))
+    return b.reshape(b.cast(b.binary("eq", lifted, places), x.type), x.shape)
+
+
 OPERATORS = (
     Operator("Celu", "composite", _celu, 12),
     Operator("Clip", "composite", _clip),
@@ -194,6 +208,7 @@ OPERATORS = (
     Operator("Gelu", "composite", _gelu, 20),
     Operator("HardSigmoid", "composite", _hard_sigmoid),
     Operator("HardSwish", "composite", _hard_swish, 14),
+    Operator("Hardmax", "composite", _hardmax),
     Operator("LeakyRelu", "composite", _leaky),
     Operator("LogSoftmax", "composite", _log_softmax),
     Operator("Mish", "composite", _mish, 18),

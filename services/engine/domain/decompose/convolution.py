@@ -12,7 +12,7 @@ from services.engine.domain.values import Move, Shape, Value, static
 ONE = Extent.of(1)
 
 
-def _kernel(call: Call, x: Value, weights: Value) -> tuple[int, ...]:
+def kernel_of(call: Call, x: Value, weights: Value) -> tuple[int, ...]:
     """Return the kernel's spatial sizes; refuses what isn't a convolution of 1 to 3 axes."""
     if not 3 <= x.rank <= 5 or weights.rank != x.rank:
         call.fail(f"inputs {x} and {weights} are not of a convolution along 1 to 3 axes")
@@ -62,7 +62,8 @@ def convolve(b: Builder, x: Value, weights: Value, windows: tuple[Window, ...], 
     return b.reshape(b.matmul(matrix, columns), (batch, outputs, *spatial))
 
 
-def _biased(call: Call, result: Value, bias: Value | None) -> Value:
+def biased(call: Call, result: Value, bias: Value | None) -> Value:
+    """Return (N, M, …) with one number added for each of M channels."""
     if bias is None:
         return result
     if bias.shape != result.shape[1:2]:
@@ -74,15 +75,15 @@ def _biased(call: Call, result: Value, bias: Value | None) -> Value:
 
 def _conv(call: Call) -> Value:
     x, weights = call.floats(call.input(0)), call.input(1)
-    windows = read_windows(call, x.shape[2:], _kernel(call, x, weights))
+    windows = read_windows(call, x.shape[2:], kernel_of(call, x, weights))
     groups = _groups(call, x.shape[1], weights.shape[0], weights.shape[1])
-    return _biased(call, convolve(call.builder, x, weights, windows, groups), call.optional(2))
+    return biased(call, convolve(call.builder, x, weights, windows, groups), call.optional(2))
 
 
 def _conv_integer(call: Call) -> Value:
     b = call.builder
     x, weights = call.input(0), call.input(1)
-    windows = read_windows(call, x.shape[2:], _kernel(call, x, weights))
+    windows = read_windows(call, x.shape[2:], kernel_of(call, x, weights))
     groups = _groups(call, x.shape[1], weights.shape[0], weights.shape[1])
     # The zero point is taken off first, so that padding with 0 is padding with it.
     return convolve(

@@ -45,7 +45,8 @@ class Window:
         return (self.padded - self.reach) // self.stride + 1
 
 
-def _list(call: Call, name: str, length: int, default: int, lowest: int) -> tuple[int, ...]:
+def integers_of(call: Call, name: str, length: int, default: int, lowest: int) -> tuple[int, ...]:
+    """Return an attribute that lists so many integers, `lowest` to `LARGEST_KERNEL` each."""
     values = call.integers(name) or (default,) * length
     if len(values) != length or not all(lowest <= value <= LARGEST_KERNEL for value in values):
         call.fail(
@@ -59,9 +60,9 @@ def read_windows(call: Call, sizes: Shape, kernel: tuple[int, ...]) -> tuple[Win
     length, bounds = len(sizes), call.builder.bounds
     if not all(1 <= size <= LARGEST_KERNEL for size in kernel):
         call.fail(f"the kernel's shape is {list(kernel)}; sizes are 1 to {LARGEST_KERNEL}")
-    strides = _list(call, "strides", length, 1, 1)
-    dilations = _list(call, "dilations", length, 1, 1)
-    pads = _list(call, "pads", 2 * length, 0, 0)
+    strides = integers_of(call, "strides", length, 1, 1)
+    dilations = integers_of(call, "dilations", length, 1, 1)
+    pads = integers_of(call, "pads", 2 * length, 0, 0)
     mode = call.text("auto_pad", "NOTSET", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
     if mode != "NOTSET" and any(pads):
         call.fail(f"attribute 'pads' contradicts attribute 'auto_pad' = {mode}")

@@ -26,9 +26,15 @@ PER4 = np.array([0.5, -1.0, 2.0, 0.1], np.float32)
 I64 = np.int64
 
 
+def f32(values: list[float]) -> np.ndarray[Any, Any]:
+    return np.array(values, np.float32)
+
+
 def i64(*values: int) -> np.ndarray[Any, Any]:
     return np.array(values, I64)
 
+
+FLOORED = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 
 # Operator, inputs (a shape is a float32 input, an array a constant), attributes, opset.
 CASES: list[tuple[str, list[Any], dict[str, Any], int]] = [
@@ -124,6 +130,22 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int]] = [
     ("Dropout", [X], {}, 13),
     ("IsInf", [X], {"detect_negative": 0}, 10),
     ("ThresholdedRelu", [X], {"alpha": 0.2}, 10),
+    ("ConvTranspose", [IMAGE, W33[:4]], {"strides": [2, 1], "pads": [1, 0, 0, 1]}, 11),
+    ("ConvTranspose", [IMAGE, W2G.reshape(4, 3, 4, 1)], {"group": 2, "dilations": [2, 1]}, 11),
+    ("ConvTranspose", [("n", 4, 5), W33[:4, :, :, 0]], {"strides": [3], "output_shape": [14]}, 11),
+    ("ConvTranspose", [IMAGE, W33[:4], PER4], {"strides": [2, 2], "output_padding": [1, 1]}, 11),
+    ("Einsum", [X, ("n", 4, 5)], {"equation": "bij,bjk->bik"}, 12),
+    ("Einsum", [X, ("n", 4)], {"equation": "...ij, ...j -> ...i"}, 12),
+    ("Einsum", [("n", "n")], {"equation": "ii->i"}, 12),
+    ("Einsum", [X, (3, 4), ("n",)], {"equation": "bij,ij,b"}, 12),
+    ("Einsum", [("n", "h", 2, 3), ("n", "w", 2, 3)], {"equation": "bihd,bjhd->bhij"}, 12),
+    ("Hardmax", [X], {"axis": 1}, 11),
+    ("Hardmax", [X], {}, 13),
+    ("Resize", [IMAGE, f32([]), f32([1, 1, 2, 3])], FLOORED, 13),
+    ("Resize", [("n", 2, 5, 6), f32([]), f32([1, 1, 2.5, 0.5])], {"mode": "linear"}, 13),
+    ("Resize", [("n", 2, 5, 6), f32([]), f32([]), i64(7, 9)], {"mode": "cubic", "axes": [2, 3]}, 18),
+    ("Resize", [("n", 2, 5, 6), f32([1, 1, 2, 2])], {"mode": "linear"}, 10),
+    ("Upsample", [IMAGE, f32([1, 1, 2, 2])], {}, 9),
     ("QuantizeLinear", [X, np.float32(0.02), np.uint8(128)], {}, 13),
     ("DynamicQuantizeLinear", [X], {}, 11),
 ]
