@@ -20,7 +20,7 @@ from libs.runtime.atomic import ATOMICS
 from libs.runtime.numpy_types import DTYPES
 from libs.runtime.plan import DataType
 from services.engine.domain.decompose.operator import Operator
-from services.engine.domain.explain import Explanation, TensorText
+from services.engine.domain.explain import Explanation, StepText, TensorText
 from services.engine.domain.limits import check_dimensions
 from services.engine.domain.model import Stage
 from services.engine.domain.optimiser import Optimised
@@ -35,6 +35,10 @@ _KINDS = {
     "static": engine_pb2.OperatorSpec.KIND_STATIC,
 }
 _LARGEST = 2**64 - 1
+MAX_STEPS_BYTES = 2 * 1024 * 1024
+"""Of the steps of an explanation, so that it stays below the limit of a message."""
+MAX_ORIGIN = 1024
+_FRAMING_BYTES = 8
 
 
 def tenant_of(parent: str) -> str:
@@ -91,23 +95,33 @@ def explanation(found: Explanation) -> engine_pb2.Explanation:
         ],
         operators_before=_counts(origins.operators if origins else {}),
         operators_after=_counts(found.operators),
-        steps=[
-            engine_pb2.StepSpec(
-                index=index,
-                operator=step.operator,
-                output=_tensor(step.output),
-                origin=step.origin,
-                calculations=_count(step.calculations),
-                moved_bytes=_count(step.moved_bytes),
-                region_count=step.regions,
-            )
-            for index, step in enumerate(found.steps)
-        ],
+        steps=_steps(found.steps),
         raster_count_before=origins.rasters if origins else 0,
         raster_count_after=found.rasters,
         constant_bytes=found.constant_bytes,
         buffer_bytes=_count(found.buffer_bytes),
     )
+
+
+def _steps(steps: Sequence[StepText]) -> list[engine_pb2.StepSpec]:
+    """Return the first steps, as many as a message holds."""
+    specs: list[engine_pb2.StepSpec] = []
+    room = MAX_STEPS_BYTES
+    for index, step in enumerate(steps):
+        spec = engine_pb2.StepSpec(
+            index=index,
+            operator=step.operator,
+            output=_tensor(step.output),
+            origin=step.origin[:MAX_ORIGIN],
+            calculations=_count(step.calculations),
+            moved_bytes=_count(step.moved_bytes),
+            region_count=step.regions,
+        )
+        room -= spec.ByteSize() + _FRAMING_BYTES
+        if room < 0:
+            break
+        specs.append(spec)
+    return specs
 
 
 def _count(value: int) -> int:

@@ -194,6 +194,21 @@ async def test_a_worker_that_fails(
     assert not result.cached
 
 
+async def test_a_model_that_takes_too_long(
+    deployer: Deployer, to_deployer: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = EngineConfig(
+        port=0, metrics_port=-1, data_dir=tmp_path / "e", identity_trust_dir=tmp_path, worker_wall_s=1.0
+    )
+    model = await deployer.client().upload(mlp())
+    worker_that(monkeypatch, tmp_path, "time.sleep(3600)")
+    async with running_engine(tmp_path / "e", to_deployer, config=config) as engine:
+        error = await refusal(engine.client().optimise(model))
+    assert isinstance(error, Invalid)
+    assert error.reason == "MODEL_TOO_SLOW"
+    assert "at its start" in error.message
+
+
 async def test_a_model_that_takes_too_much_memory(
     deployer: Deployer, to_deployer: Channel, tmp_path: Path
 ) -> None:

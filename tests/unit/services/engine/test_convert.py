@@ -10,7 +10,9 @@ from isthmus.engine.v1 import engine_pb2
 from libs.common.errors import Invalid
 from libs.runtime.atomic import ATOMICS
 from libs.runtime.numpy_types import DTYPES
+from libs.runtime.plan import DataType
 from services.engine import convert
+from services.engine.domain.explain import Explanation, StepText, TensorText
 from services.engine.domain.model import Stage
 from services.engine.domain.registry import REGISTRY
 
@@ -84,6 +86,17 @@ def test_operators_come_by_pages() -> None:
     assert all(each.kind and each.family and each.since_opset for each in found)
     with pytest.raises(Invalid):
         convert.operators(REGISTRY, engine_pb2.ListOperatorsRequest(page_token="xyz"))
+
+
+def test_an_explanation_of_a_long_plan_fits_a_message() -> None:
+    output = TensorText("t1", DataType.FLOAT32, ("batch", "4"))
+    step = StepText("add", output, "x" * 5000, calculations=2**70, moved_bytes=-1, regions=0)
+    found = Explanation("sha256:0", (), (), (), (step,) * 20_000, 0, 0, None, {"add": 20_000})
+    message = convert.explanation(found)
+    assert 1000 < len(message.steps) < 20_000
+    assert message.ByteSize() < 3 * 1024 * 1024
+    assert [message.steps[0].calculations, message.steps[0].moved_bytes] == [2**64 - 1, 0]
+    assert message.operators_after[0].count == 20_000
 
 
 def test_a_stage_keeps_its_time() -> None:
