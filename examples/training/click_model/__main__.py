@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import json
 import sys
 import time
@@ -42,10 +43,7 @@ def main() -> int:
 
 def _run(options: argparse.Namespace) -> None:
     started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"[{time.monotonic() - started:5.1f} s] {text}", flush=True)
-
+    say = functools.partial(print, flush=True)
     items = read_items(options.items)
     shown = read_shown(options.ratings, items)
     validation, test = shown.parts()
