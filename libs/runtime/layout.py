@@ -20,7 +20,9 @@ from libs.runtime.plan import Compute, Plan, Raster, View
 
 ALIGNMENT = 64
 MAX_BUFFER_BYTES = 1024**3
-"""Default bound on the memory of a call, constants apart, and on the size of any one view written out."""
+"""Default bound on the memory of a call, constants apart."""
+_MAX_VIEW_BYTES = 2**40
+"""Of a view written out, which needs no memory as long as it isn't."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def lay_out(plan: Plan, sizes: Sequence[int], *, max_buffer_bytes: int = MAX_BUF
 
     Raises Invalid: BAD_INPUT for a size that the plan wasn't made for, BAD_PLAN for anything out of bounds,
     two living tensors in one place, or shapes that don't fit an operator. Raises Exhausted
-    (TOO_MUCH_MEMORY) where buffers, or a view written out, take more than `max_buffer_bytes`.
+    (TOO_MUCH_MEMORY) where buffers, or what an operator copies, take more than `max_buffer_bytes`.
     """
     for dimension, size in zip(plan.dimensions, sizes, strict=True):
         if not dimension.minimum <= size <= dimension.maximum:
@@ -153,7 +155,7 @@ class _Resolver:
             starts.append(end)
             end += -(-size // ALIGNMENT) * ALIGNMENT
         if end > self._max_bytes:
-            raise self._too_much(f"the buffers for {self._named_sizes()} take {end} bytes")
+            raise self._too_much(f"the buffers for {self._named_sizes()} take {end} bytes", self._max_bytes)
         offsets: list[int | None] = []
         for index, tensor in enumerate(self._plan.tensors):
             if tensor.placement is None:
@@ -193,10 +195,22 @@ class _Resolver:
             text = f"reaches elements {low} to {high} of tensor {tensor}, which has {self._elements[tensor]}"
             raise bad_plan(where, text)
         strided = Strided(tensor, offset, shape, strides)
-        written_out = strided.elements * ITEM_BYTES[self._plan.tensors[tensor].type]
-        if written_out > self._max_bytes:
-            raise self._too_much(f"{where} takes {written_out} bytes for {self._named_sizes()}")
+        # However little memory is behind it, somebody would have to walk over all of it.
+        self._check_bytes(strided, shape, max(self._max_bytes, _MAX_VIEW_BYTES), where)
         return strided
+
+    def _check_copies(self, atomic: Atomic, inputs: Sequence[Strided], where: str) -> None:
+        """Bound what numpy may copy on its way: the matrices of a product, what is gathered from and by."""
+        for index, view in enumerate(inputs):
+            if atomic.kind == "matmul":
+                self._check_bytes(view, view.shape[-2:], self._max_bytes, f"{where}.inputs[{index}]")
+            elif atomic.kind == "gather":
+                self._check_bytes(view, view.shape, self._max_bytes, f"{where}.inputs[{index}]")
+
+    def _check_bytes(self, view: Strided, shape: tuple[int, ...], most: int, where: str) -> None:
+        written_out = math.prod(shape) * ITEM_BYTES[self._plan.tensors[view.tensor].type]
+        if written_out > most:
+            raise self._too_much(f"{where} takes {written_out} bytes for {self._named_sizes()}", most)
 
     def _compute(self, step: Compute, where: str) -> ComputeLayout:
         atomic = ATOMICS[step.operator]
@@ -207,6 +221,7 @@ class _Resolver:
             given = ", ".join(str(list(shape)) for shape in shapes)
             text = f"{atomic.name} of {given} doesn't give {list(self._shapes[output])}"
             raise bad_plan(where, text)
+        self._check_copies(atomic, inputs, where)
         return ComputeLayout(atomic, inputs, output, step.axes)
 
     def _raster(self, step: Raster, where: str) -> RasterLayout:
@@ -274,8 +289,8 @@ class _Resolver:
         pairs = zip(self._plan.dimensions, self._sizes, strict=True)
         return ", ".join(f"{dimension.name}={size}" for dimension, size in pairs) or "a call"
 
-    def _too_much(self, text: str) -> Exhausted:
-        return Exhausted(f"{text}, more than {self._max_bytes}", reason=TOO_MUCH_MEMORY)
+    def _too_much(self, text: str, most: int) -> Exhausted:
+        return Exhausted(f"{text}, more than {most}", reason=TOO_MUCH_MEMORY)
 
 
 def _fits(

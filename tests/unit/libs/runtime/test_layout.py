@@ -7,7 +7,7 @@ import pytest
 from libs.common.errors import Exhausted, Invalid
 from libs.runtime.check import check_plan
 from libs.runtime.layout import ComputeLayout, check_layouts, lay_out
-from libs.runtime.plan import Extent, Operation, Placement, Plan
+from libs.runtime.plan import DataType, Extent, Operation, Placement, Plan
 from libs.runtime.testing import PlanBuilder, linear_plan
 
 
@@ -175,12 +175,30 @@ def test_wrong_shapes(name: str, inputs: list[list[int]], axes: list[int], outpu
         lay_out(plan.build(), [])
 
 
+def _shared_weights(side: int) -> Plan:
+    """A product whose matrix on the right serves the whole batch: no memory is behind the repetition."""
+    plan = PlanBuilder()
+    batch = plan.dimension("batch")
+    x = plan.input("x", [batch, 1, side])
+    weights = plan.view(plan.input("w", [1]), [batch, side, side], [0, 0, 0])
+    plan.output("y", plan.compute("matmul", [x, weights], [batch, 1, side]))
+    return plan.build()
+
+
 def test_memory_is_bounded_for_buffers_and_for_views_written_out() -> None:
     plan = linear_plan([1.0] * 16)
     lay_out(plan, [100], max_buffer_bytes=16_384)
     with pytest.raises(Exhausted, match=r"batch=1000 take .* more than 16384") as caught:
         lay_out(plan, [1000], max_buffer_bytes=16_384)
     assert caught.value.reason == "TOO_MUCH_MEMORY"
+    assert lay_out(_shared_weights(64), [64], max_buffer_bytes=1 << 20).arena_bytes < 1 << 20
+    with pytest.raises(Exhausted, match=r"inputs\[1\] takes 4194304 bytes"):
+        lay_out(_shared_weights(1024), [1], max_buffer_bytes=1 << 20)
+    table = PlanBuilder()
+    rows = table.view(table.input("x", [1, 4]), [100_000, 4], [0, 1])
+    table.output("y", table.compute("gather", [rows, table.constant([1], DataType.INT64)], [1, 4], axes=[0]))
+    with pytest.raises(Exhausted, match=r"inputs\[0\] takes 1600000 bytes"):
+        lay_out(table.build(), [], max_buffer_bytes=1 << 20)
     wide = PlanBuilder()
     x = wide.input("x", [1])
     view = wide.view(x, [2**20, 2**20], [0, 0])
