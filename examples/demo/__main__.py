@@ -52,8 +52,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.devices < 4 or options.rate <= 0:
         parser.error("--devices must be at least 4, and --rate more than 0")
-    if options.replay_s < 0 or options.epochs < 1:
-        parser.error("--replay-s must not be negative, and --epochs at least 1")
+    if options.replay_s < 0 or not 1 <= options.epochs <= 100:
+        parser.error("--replay-s must not be negative, and --epochs from 1 to 100")
     try:
         with _scratch() as home:
             title, make = _subject(options, home)

@@ -31,6 +31,7 @@ _ARTEFACTS = {
 }
 _ENDED = ("STATE_SUCCEEDED", "STATE_FAILED", "STATE_CANCELLED")
 _START_S = 120.0
+_LOG_CHARACTERS = 2000
 _WINDOW_S = 30 * 86400.0
 
 Say = Callable[[str], None]
@@ -110,7 +111,8 @@ class ClickModel:
         job = _follow(cloud, say)
         if job["status"]["state"] != "STATE_SUCCEEDED":
             status = job["status"]
-            raise Precondition(f"{_JOB}: {status['state']}: {status.get('reason')}: {status.get('message')}")
+            log = "".join(piece["text"] for piece in cloud.lines("job", "logs", _JOB))[-_LOG_CHARACTERS:]
+            raise Precondition(f"{_JOB}: {status['state']}: {status['reason']}: {status['message']}\n{log}")
         report.figures["training_job_s"] = time.monotonic() - started
         _check_job(cloud, job, report)
         for name, file in _ARTEFACTS.items():
