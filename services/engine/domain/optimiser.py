@@ -133,16 +133,18 @@ class Optimiser:
                             made = event
                         else:
                             yield event
-                if made is None:
-                    raise Internal("a worker made nothing")
+                if made is None or made.verdict is None:
+                    raise Internal("a worker made nothing, or didn't compare it")
+            # A worker isn't trusted: what it made is read and checked here before it is kept.
+            explanation = await asyncio.to_thread(explain_bytes, made.plan, made.origins)
+            if not cached:
                 await self._cache.put(key, made)
         if made.verdict is None:
-            raise Internal("a plan wasn't compared")
+            raise Internal("a plan of the cache wasn't compared")
         if validate_only:
             ref = BlobRef.of(made.plan)
         else:
             ref = await self._blobs.upload(tenant, made.plan)
-        explanation = await asyncio.to_thread(explain_bytes, made.plan, made.origins)
         yield Optimised(ref, explanation, made.verdict, cached)
 
     async def explain(

@@ -1,0 +1,157 @@
+"""The optimiser over fakes: turns, what is kept and what isn't."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from libs.common.blobs import BlobRef
+from libs.common.errors import Exhausted, Internal, Invalid, NotFound
+from libs.runtime.codec import encode
+from services.engine.domain.explain import Origins
+from services.engine.domain.lower import lower
+from services.engine.domain.merge import merge
+from services.engine.domain.model import Made, Stage, Verdict
+from services.engine.domain.optimiser import Optimised, Optimiser
+from services.engine.testing_programs import Sketch
+
+MODEL = BlobRef.of(b"a model")
+BATCH = {"n": (1, 4)}
+
+
+def plan() -> bytes:
+    s = Sketch(n=(1, 4))
+    program = merge(s.program(y=s.compute("exp", s.input("x", "n"))))
+    return encode(lower(program, model_digest=MODEL.digest, producer="the test"))
+
+
+MADE = Made(plan(), Origins({"Exp": 1}, 0), Verdict(0.0, 8))
+
+
+class Fakes:
+    """Blobs, cache, crew and meter in memory; the crew makes what `makes` holds, in order."""
+
+    def __init__(self, *makes: Made | Exception) -> None:
+        self.makes = list(makes)
+        self.kept: dict[str, Made] = {}
+        self.uploads: list[tuple[str, bytes]] = []
+        self.folders = 0
+        self.hits: list[bool] = []
+        self.optimiser = Optimiser(self, self, self, self, "the test")  # type: ignore[arg-type]
+
+    async def check(self, tenant: str, ref: BlobRef) -> None:
+        if tenant != "acme":
+            raise NotFound("no such blob")
+
+    async def read(self, tenant: str, ref: BlobRef, max_bytes: int) -> bytes:
+        await self.check(tenant, ref)
+        return MADE.plan
+
+    async def download(self, tenant: str, ref: BlobRef, path: Path) -> None:
+        assert path.name == "model.onnx"
+
+    async def upload(self, tenant: str, content: bytes) -> BlobRef:
+        self.uploads.append((tenant, content))
+        return BlobRef.of(content)
+
+    async def get(self, key: str) -> Made | None:
+        return self.kept.get(key)
+
+    async def put(self, key: str, made: Made) -> None:
+        self.kept[key] = made
+
+    @contextlib.asynccontextmanager
+    async def place(self) -> AsyncIterator[Path]:
+        self.folders += 1
+        try:
+            yield Path("/nowhere")
+        finally:
+            self.folders -= 1
+
+    async def make(
+        self, folder: Path, dimensions: Mapping[str, tuple[int, int]], *, verify: bool
+    ) -> AsyncGenerator[Stage | Made, None]:
+        yield Stage("read", 0.1, "")
+        await asyncio.sleep(0)
+        result = self.makes.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        yield result if verify else Made(result.plan, result.origins, None)
+
+    def stage(self, stage: Stage) -> None:
+        assert stage.name == "read"
+
+    def cached(self, hit: bool) -> None:
+        self.hits.append(hit)
+
+    async def optimise(self, tenant: str = "acme", model: BlobRef = MODEL) -> Optimised:
+        events = self.optimiser.optimise(tenant, model, BATCH, validate_only=False)
+        last = [event async for event in events][-1]
+        assert isinstance(last, Optimised)
+        return last
+
+
+async def test_the_first_of_many_makes_it_and_the_others_get_it() -> None:
+    fakes = Fakes(MADE)
+    results = await asyncio.gather(*(fakes.optimise() for _ in range(5)))
+    assert [result.cached for result in results] == [False, True, True, True, True]
+    assert len(fakes.uploads) == 5
+    assert fakes.hits.count(False) == 1
+
+
+async def test_when_the_first_fails_the_next_tries_itself() -> None:
+    fakes = Fakes(Exhausted("no room"), MADE)
+    first, second = await asyncio.gather(fakes.optimise(), fakes.optimise(), return_exceptions=True)
+    assert isinstance(first, Exhausted)
+    assert isinstance(second, Optimised)
+    assert not second.cached
+
+
+@pytest.mark.parametrize(
+    ("made", "error"),
+    [
+        (Made(b"no plan", MADE.origins, MADE.verdict), Invalid),
+        (Made(MADE.plan[:-4], MADE.origins, MADE.verdict), Invalid),
+        (Made(MADE.plan, MADE.origins, None), Internal),
+    ],
+)
+async def test_what_is_no_sound_and_compared_plan_is_neither_kept_nor_uploaded(
+    made: Made, error: type[Exception]
+) -> None:
+    fakes = Fakes(made)
+    with pytest.raises(error):
+        await fakes.optimise()
+    assert not fakes.kept
+    assert not fakes.uploads
+
+
+async def test_another_tenants_model_is_not_there_though_its_plan_is_kept() -> None:
+    fakes = Fakes(MADE)
+    await fakes.optimise()
+    with pytest.raises(NotFound):
+        await fakes.optimise("other")
+
+
+async def test_explaining_keeps_nothing_but_uses_what_is_kept() -> None:
+    fakes = Fakes(MADE, MADE)
+    told = await fakes.optimiser.explain("acme", MODEL, None, BATCH)
+    assert told.operators == {"exp": 1}
+    assert not fakes.kept
+    await fakes.optimise()
+    assert fakes.makes == []
+    assert await fakes.optimiser.explain("acme", MODEL, None, BATCH) == told
+    by_plan = await fakes.optimiser.explain("acme", None, BlobRef.of(MADE.plan), {})
+    assert by_plan.origins is None
+    assert by_plan.steps == told.steps
+
+
+async def test_whoever_leaves_early_lets_go_of_worker_and_turn() -> None:
+    fakes = Fakes(MADE, MADE)
+    events = fakes.optimiser.optimise("acme", MODEL, BATCH, validate_only=False)
+    assert isinstance(await anext(events), Stage)
+    assert fakes.folders == 1
+    await events.aclose()
+    assert fakes.folders == 0
+    assert isinstance(await fakes.optimise(), Optimised)
