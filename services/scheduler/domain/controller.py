@@ -88,6 +88,7 @@ class Controller:
         self._sessions = Sessions()
         self._term: Term | None = None
         self._wake = asyncio.Event()
+        self._beaten = False
 
     @property
     def leads(self) -> bool:
@@ -203,28 +204,23 @@ class Controller:
         with self._mirror.listening(self._wake.set):
             while True:
                 self._wake.clear()
+                self._beaten = False
                 try:
                     await self._round(term)
-                    attempt = 0
-                except Conflict as conflict:
-                    if conflict.reason == "NOT_LEADER":
-                        return
-                    self._meter.conflicted()
-                    await self._rest(attempt)
-                    attempt += 1
-                    continue
+                    if not self._beaten:
+                        attempt = 0
+                        await self._doze()
+                        continue
+                except Conflict:
+                    return  # another leads
                 except Error as error:
                     _log.warning("a round failed: %s", error.message)
-                    await self._rest(attempt)
-                    attempt += 1
-                    continue
                 except Exception:
-                    # A fault of ours in one job mustn't stop the others for good.
+                    # A fault of ours mustn't end it for good.
                     _log.exception("a round failed")
-                    await self._rest(max(attempt, 5))
-                    attempt += 1
-                    continue
-                await self._doze()
+                    attempt = max(attempt, 5)
+                await self._rest(attempt)
+                attempt += 1
 
     async def _rest(self, attempt: int) -> None:
         """Wait a little after a failure: for the mirror to tell, or the store to come back."""
@@ -265,7 +261,18 @@ class Controller:
         self._meter.state(await self._decisions.now(), len(self._sessions))
 
     async def _commit(self, change: Change, term: Term) -> int:
-        revision = await self._store.commit(change, term)
+        """Commit and return the revision; 0 when somebody else was first, so that another round is due.
+
+        What one object's write runs into mustn't keep the others from theirs.
+        """
+        try:
+            revision = await self._store.commit(change, term)
+        except Conflict as conflict:
+            if conflict.reason == "NOT_LEADER":
+                raise
+            self._meter.conflicted()
+            self._beaten = True
+            return 0
         for value in change.puts:
             if isinstance(value, Job) and value.status.state.ended:
                 self._meter.ended(value)
@@ -278,9 +285,10 @@ class Controller:
             node = self._mirror.snapshot.nodes.get(session.node)
             if node is None:
                 node = Node(session.node, Meta(self._randomness.id(), self._clock.now()), session.facts)
-                revision = await self._commit(Change(puts=(node,)), term)
+                revision = max(revision, await self._commit(Change(puts=(node,)), term))
             elif node.facts != session.facts and not session.welcomed:
-                revision = await self._commit(Change(puts=(replace(node, facts=session.facts),)), term)
+                change = Change(puts=(replace(node, facts=session.facts),))
+                revision = max(revision, await self._commit(change, term))
         await self._mirror.reached(revision)
 
     async def _move_jobs(self, term: Term) -> None:
@@ -301,6 +309,7 @@ class Controller:
                 for worker in session.lost(snapshot):
                     lost[worker.job].append(worker.rank)
         revision = 0
+        beaten: set[JobName] = set()
         for name in list(snapshot.jobs):
             job = snapshot.jobs.get(name)
             if job is None or job.status.state.ended:
@@ -309,17 +318,24 @@ class Controller:
             moved = lifecycle.give_up(moved, lost.get(name, ()), "its runner has it no more", now)
             change = lifecycle.advance(moved, snapshot, now, self._randomness)
             if change is not None:
-                revision = await self._commit(change, term)
-                if change.deletes:
+                written = await self._commit(change, term)
+                revision = max(revision, written)
+                if not written:
+                    beaten.add(name)
+                elif change.deletes:
                     # What is freed is on nodes that the next job may free as well: see them first.
                     await self._mirror.reached(revision)
                     snapshot = self._mirror.snapshot
         await self._mirror.reached(revision)
         # A welcome comes first: a runner that is told anything before it hangs up.
         for session in fresh:
-            session.welcome(timedelta(seconds=self._liveness_s))
-        for session, done in heeded:
-            session.acknowledge(done)
+            node = self._mirror.snapshot.nodes.get(session.node)
+            settled = not any(worker.job in beaten for worker in session.lost(snapshot))
+            if node is not None and node.facts == session.facts and settled:
+                session.welcome(timedelta(seconds=self._liveness_s))
+        for session, said in heeded:
+            if session.welcomed:
+                session.acknowledge([report for report in said if report.id.job not in beaten])
 
     async def _sweep(self, term: Term) -> None:
         """Give back what nobody holds."""
@@ -327,7 +343,6 @@ class Controller:
             _log.warning("giving back what nobody holds: %s", [describe(value) for value in change.deletes])
             await self._mirror.reached(await self._commit(change, term))
             self._wake.set()
-            return
 
     async def _start_jobs(self, term: Term) -> None:
         """Commit what was decided, gang by gang."""
@@ -339,10 +354,17 @@ class Controller:
         for start in decision.starts:
             uid = self._randomness.id()
             change = lifecycle.start(start.job, start.placed, nodes, term.number, uid, now)
-            revision = await self._commit(change, term)
-            for value in change.puts:
+            try:
+                written = await self._commit(change, term)
+            except Invalid as error:
+                _log.warning("%s: can't be started: %s", start.job.name, error.message)
+                written = await self._commit(lifecycle.refuse(start.job, error.message, now), term)
+                revision = max(revision, written)
+                continue
+            revision = max(revision, written)
+            for value in change.puts if written else ():
                 if isinstance(value, Node):
-                    nodes[value.name] = replace(value, meta=replace(value.meta, revision=revision))
+                    nodes[value.name] = replace(value, meta=replace(value.meta, revision=written))
         await self._mirror.reached(revision)
         if len(decision.starts) < len(decision.line):
             self._wake.set()

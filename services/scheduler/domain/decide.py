@@ -30,7 +30,7 @@ from services.scheduler.domain.objects import (
 )
 from services.scheduler.domain.placement import Placed, place
 from services.scheduler.domain.reasons import Reason
-from services.scheduler.domain.rooms import Room
+from services.scheduler.domain.rooms import Room, usable_gpus
 from services.scheduler.domain.snapshot import Snapshot
 
 MAX_NODES = 60
@@ -266,9 +266,7 @@ class _Round:
             for node, held in release.held.items():
                 room = rooms[node]
                 capacity = room.node.facts.capacity
-                gpus = tuple(
-                    sorted({*room.free_gpus, *held.gpus} & {gpu.index for gpu in room.node.facts.gpus})
-                )
+                gpus = tuple(sorted({*room.free_gpus, *held.gpus} & set(usable_gpus(room.node))))
                 rooms[node] = Room(
                     room.node,
                     Resources(

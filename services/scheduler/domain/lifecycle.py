@@ -102,6 +102,12 @@ def start(
     return Change(puts=(replace(job, status=status), reservation, *touched))
 
 
+def refuse(job: Job, why: str, now: datetime) -> Change:
+    """Return the transaction that ends a pending job whose start can't be written."""
+    text = f"its reservation doesn't fit a transaction: {why}; use fewer or larger workers"
+    return Change(puts=(_ended(job, JobState.FAILED, "TOO_LARGE", text, now),))
+
+
 def is_of(job: Job | None, worker: WorkerId) -> bool:
     """Tell whether a worker is one of a job's present attempt."""
     return (

@@ -20,6 +20,11 @@ class Lack(Enum):
     PORT = 15
 
 
+def usable_gpus(node: Node) -> tuple[int, ...]:
+    """Return the indexes of a node's GPUs that jobs may take: as many as its capacity says."""
+    return tuple(sorted(gpu.index for gpu in node.facts.gpus))[: node.facts.capacity.gpus]
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """What is free on a node.
@@ -57,7 +62,7 @@ class Room:
         held = tuple(node.holdings if holdings is None else holdings)
         capacity = node.facts.capacity
         taken = {gpu for holding in held for gpu in holding.gpus}
-        gpus = tuple(sorted(gpu.index for gpu in node.facts.gpus if gpu.index not in taken))[: capacity.gpus]
+        gpus = tuple(gpu for gpu in usable_gpus(node) if gpu not in taken)
         cpu = capacity.cpu_millis - sum(holding.resources.cpu_millis for holding in held)
         memory = capacity.memory_bytes - sum(holding.resources.memory_bytes for holding in held)
         return Room(

@@ -54,6 +54,8 @@ class Session:
         """Take in what the runner says of a worker."""
         self.known[report.id] = report
         self.unheeded.append(report)
+        if max(len(self.known), len(self.unheeded)) > _MOST_WAITING:
+            self.end(Exhausted(f"{self.node}: {_MOST_WAITING} reports wait", reason="TOO_MANY_REPORTS"))
 
     def welcome(self, liveness: timedelta) -> None:
         """Tell the runner that it is attached, once."""
@@ -63,8 +65,9 @@ class Session:
 
     def acknowledge(self, reports: list[Report]) -> None:
         """Tell the runner that reports are durable; they need no more heed."""
+        done = {id(report) for report in reports}
+        self.unheeded = [report for report in self.unheeded if id(report) not in done]
         for report in reports:
-            self.unheeded.remove(report)
             self._send(Acknowledge(report.id, report.sequence))
 
     def end(self, error: Error) -> None:

@@ -1,13 +1,14 @@
 """Where gangs go: fixtures are drawn above their tests."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from services.scheduler.domain.objects import Job, Mode, Nearness, Node
+from services.scheduler.domain.objects import Job, Mode, Nearness, Node, Resources
 from services.scheduler.domain.placement import Placed, place
 from services.scheduler.domain.rooms import Room
-from services.scheduler.testing import GIB, make_job, make_node
+from services.scheduler.testing import GIB, hold, make_job, make_node
 
 FAST, SLOW = 200.0, 20.0
 
@@ -124,3 +125,14 @@ def test_nodes_without_a_level_are_in_no_domain_of_it() -> None:
     job = make_job(workers=8, nearness=Nearness(Mode.REQUIRED, 1))
     assert placed(job, *nodes) is None
     assert where(placed(make_job(workers=8), *nodes)) == {"flat": 4, "deep": 4}
+
+
+def test_no_more_gpus_are_taken_than_the_capacity_says() -> None:
+    # Two GPUs, of which jobs may take one; 0 is taken.
+    node = make_node(gpus=2)
+    node = replace(node, facts=replace(node.facts, capacity=Resources(8000, 32 * GIB, 1)))
+    first = placed(make_job(gpus=1), node)
+    assert first is not None
+    assert place(make_job(gpus=1).spec, first.rooms) is None
+    _, _, (held,) = hold(make_job(gpus=1), (node, first.placements[0].gpus))
+    assert placed(make_job(gpus=1), held) is None
