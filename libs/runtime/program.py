@@ -14,6 +14,7 @@ from libs.runtime.check import check_plan
 from libs.runtime.inputs import InputReader, PortSpec, port_specs, wrong_shape
 from libs.runtime.kernels.fault import Array
 from libs.runtime.layout import MAX_BUFFER_BYTES, check_layouts, lay_out
+from libs.runtime.numpy_types import check_numpy
 from libs.runtime.plan import Plan
 from libs.runtime.pool import BindingPool
 
@@ -21,7 +22,11 @@ MAX_BINDINGS = 8
 
 
 def warm_up() -> None:
-    """Make numpy's linear algebra take the memory that it keeps, tens of MiB, before anybody's is counted."""
+    """Make numpy's linear algebra take the memory that it keeps, tens of MiB, before anybody's is counted.
+
+    Raises ImportError where numpy is too old.
+    """
+    check_numpy()
     side = np.ones((256, 256), np.float32)
     np.matmul(side, side)
 

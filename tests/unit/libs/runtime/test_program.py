@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from libs.common.errors import Exhausted, Invalid
+from libs.runtime.numpy_types import check_numpy
 from libs.runtime.plan import DataType
-from libs.runtime.program import Program
+from libs.runtime.program import Program, warm_up
 from libs.runtime.testing import PlanBuilder, identity_plan, linear_plan
 
 
@@ -20,6 +21,14 @@ def test_the_example_of_the_docstring() -> None:
     w = plan.constant([1.0, 2.0, 3.0, 4.0])
     plan.output("y", plan.compute("mul", [x, plan.broadcast(w, [batch, 4])], [batch, 4]))
     assert Program(plan.build()).run({"x": [[1, 1, 1, 1]]})["y"].tolist() == [[1, 2, 3, 4]]
+
+
+def test_an_old_numpy_is_named() -> None:
+    warm_up()
+    check_numpy("10.0.0rc1")
+    for version in ("1.26.4", "2.0.9"):
+        with pytest.raises(ImportError, match=f"numpy {version} is too old .* 2.1 or newer"):
+            check_numpy(version)
 
 
 def test_a_model_at_many_sizes() -> None:

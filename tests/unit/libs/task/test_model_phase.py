@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from isthmus.deployer.v1 import manifest_pb2
 from libs.common.errors import Invalid, Precondition
@@ -166,3 +169,20 @@ def test_faults_of_task_json_name_their_place(change, says):
     with pytest.raises(Invalid) as caught:
         read_task_json(json.dumps({**TASK, **change}), BASE)
     assert says in caught.value.message
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2000), st.integers(0, 255))
+def test_mutated_bytes_raise_invalid_and_nothing_else(at, byte):
+    good = bytearray(with_model().SerializeToString())
+    good[at % len(good)] = byte
+    manifest = manifest_pb2.TaskManifest()
+    try:
+        manifest.ParseFromString(bytes(good))
+    except DecodeError:
+        return
+    try:
+        checked = check_manifest(manifest)
+    except Invalid:
+        return
+    assert checked.phases or checked.model
