@@ -1,4 +1,4 @@
-"""Functions of a model: their bodies are put in place of the nodes that call them."""
+"""Functions of a model, and operators that ONNX defines by others: bodies are put in place of their calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from services.engine.reading.limits import MOST_NODES, shown
 
 Key = tuple[str, str, str]
 
+EXPANDED = (
+    "Attention",
+    "NegativeLogLikelihoodLoss",
+    "RotaryEmbedding",
+    "SoftmaxCrossEntropyLoss",
+    "SwiGLU",
+)
+"""Operators that are read by the body that ONNX gives them."""
+
 _DEEPEST = 64
+_MOST_EXPANDED = 1000
+"""Nodes that become bodies, of up to a hundred nodes each."""
 
 
 def inlined(model: ModelProto) -> ModelProto:
@@ -32,6 +43,28 @@ def inlined(model: ModelProto) -> ModelProto:
         return inliner.inline_local_functions(model)
     except Exception as error:  # whatever the C++ code says of a malformed body
         raise Invalid(f"the model's functions can't be put in place: {str(error)[:200]}") from error
+
+
+def expanded(model: ModelProto) -> ModelProto:
+    """Return the model without the operators of `EXPANDED`.
+
+    Raises Invalid for too many of them, and for one whose body depends on what can't be told, with its name.
+    """
+    for _ in range(2):  # one of them is defined by another
+        found = [node for node in model.graph.node if node.op_type in EXPANDED and not node.domain]
+        if not found:
+            return model
+        if len(found) > _MOST_EXPANDED:
+            raise Invalid(f"the model has {len(found)} nodes of {', '.join(EXPANDED)}; at most 1000 are read")
+        names = sorted({node.op_type for node in found})
+        try:
+            model = inliner.inline_selected_functions(
+                model, [("", name) for name in names], exclude=False, inline_schema_functions=True
+            )
+        except Exception as error:  # whatever the C++ code says of a malformed node
+            what = f"nodes of {', '.join(names)} can't be written as what ONNX defines them by"
+            raise Invalid(f"{what}: {str(error)[:200]}") from error
+    return model
 
 
 def _key(item: FunctionProto | NodeProto) -> Key:

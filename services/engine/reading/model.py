@@ -16,7 +16,7 @@ from libs.common.errors import Invalid
 from services.engine.domain.check_graph import check_graph
 from services.engine.domain.graph import Graph
 from services.engine.reading import limits
-from services.engine.reading.functions import inlined
+from services.engine.reading.functions import expanded, inlined
 from services.engine.reading.limits import shown
 from services.engine.reading.nodes import DOMAINS, read_nodes
 from services.engine.reading.ordering import sorted_nodes
@@ -39,7 +39,7 @@ def read_model(data: bytes, bounds: Mapping[str, tuple[int, int]] | None = None)
     """
     model = _parsed(data)
     opset = _opset(model)
-    model = inlined(model)
+    model = expanded(inlined(model))
     graph = model.graph
     _check_sizes(graph)
     constants = _constants(graph)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from libs.common.errors import Invalid
 from libs.runtime.plan import DataType
+from services.engine.domain.decompose.walk import decompose
 from services.engine.domain.extents import Bounds, Extent
 from services.engine.domain.program import ValueType
+from services.engine.domain.reference import interpret
 from services.engine.reading import read_model
 from services.engine.testing import small
 
@@ -91,6 +95,19 @@ def test_constants_of_every_type(type_: str, raw: bool) -> None:
     found = read_model(model.SerializeToString()).constants["k"]
     assert found.dtype == wanted.dtype
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_operators_that_onnx_defines_by_others_are_put_in_place() -> None:
+    model = small()
+    model.opset_import[0].version = 23
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", FLOAT, ["batch", "length", 3]))
+    attention = helper.make_node("Attention", ["m", "m", "m"], ["r"], q_num_heads=1, kv_num_heads=1)
+    model.graph.node[1].CopyFrom(attention)
+    graph = read_model(model.SerializeToString())
+    assert "Attention" not in {node.operator for node in graph.nodes}
+    x = np.random.default_rng(1).standard_normal((2, 4, 3)).astype(np.float32)
+    expected: Any = ReferenceEvaluator(model).run(None, {"x": x})[0]
+    np.testing.assert_allclose(interpret(decompose(graph), {"x": x})["y"], expected, rtol=1e-5)
 
 
 def test_functions_are_put_in_place() -> None:
