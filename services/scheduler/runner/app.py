@@ -27,6 +27,7 @@ from services.scheduler.runner.config import RunnerConfig
 from services.scheduler.runner.folder import Folders
 from services.scheduler.runner.life import Tools
 from services.scheduler.runner.metrics import Metrics
+from services.scheduler.runner.users import Users
 from services.scheduler.runner.workers import Workers
 
 NAME = "scheduler-runner"
@@ -63,8 +64,8 @@ def facts_of(config: RunnerConfig) -> Facts:
 
 def _take_state_dir(config: RunnerConfig) -> int:
     """Make the folder and hold it for this process; return what holds it."""
-    config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    config.state_dir.chmod(0o700)
+    config.state_dir.mkdir(parents=True, exist_ok=True)
+    config.state_dir.chmod(0o711 if config.worker_users else 0o700)
     fd = os.open(config.state_dir / "runner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,10 +82,13 @@ async def run(config: RunnerConfig) -> None:
     """Run until told to stop.
 
     Raises:
-        Precondition: when another runner uses the folder, or the metrics port is taken.
+        Precondition: when another runner uses the folder, the metrics port is taken, or only root could.
         Invalid: when the GPUs' description or the key is wrong.
     """
     clock, randomness = SystemClock(), SystemRandomness()
+    users = Users.parse(config.worker_users)
+    if users is not None and os.geteuid():
+        raise Precondition("--worker-users: only root may run workers as others; start the runner as root")
     async with contextlib.AsyncExitStack() as stack:
         lock = _take_state_dir(config)
         stack.callback(os.close, lock)
@@ -133,10 +137,13 @@ async def run(config: RunnerConfig) -> None:
         )
         workers = Workers(
             node,
-            await asyncio.to_thread(Folders, (config.state_dir / "workers").absolute()),
+            await asyncio.to_thread(
+                Folders, (config.state_dir / "workers").absolute(), own_users=users is not None
+            ),
             tools,
             attachment.append_log,
             read=convert.stored_assignment,
+            users=users,
             on_end=metrics.ended,
         )
         metrics.watch(lambda: workers.running_count)

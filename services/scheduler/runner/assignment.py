@@ -120,7 +120,7 @@ def launch(
     if any("\0" in text for text in (*command, *env, *env.values())) or any("=" in key for key in env):
         raise Invalid("command, environment: hold a NUL byte, or a name with '='", reason="BAD_COMMAND")
     memory = assignment.placement.resources.memory_bytes
-    deadline = assignment.deadline
+    deadline, user_id = assignment.deadline, folder.user_id()
     return [
         *(("arg", word) for word in command),
         *(("env", f"{key}={value}") for key, value in env.items()),
@@ -130,6 +130,7 @@ def launch(
         ("grace_s", repr(assignment.spec.grace.total_seconds())),
         ("log_bytes", str(log_bytes)),
         ("process_count", str(process_count)),
+        ("uid", str(user_id if user_id is not None else "")),
     ]
 
 

@@ -197,6 +197,8 @@ class Attachment:
             except Error as error:
                 # One message that makes no sense mustn't cost the node its other work.
                 _log.error("can't do what the scheduler says: %s", error)
+            except Exception:
+                _log.exception("doing what the scheduler says failed")
 
     async def _obey(self, answer: runner_pb2.AttachResponse, workers: Workers) -> None:
         match answer.WhichOneof("message"):

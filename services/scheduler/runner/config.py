@@ -7,6 +7,7 @@ from pathlib import Path
 from libs.common.errors import Invalid
 from libs.common.names import NodeName
 from libs.common.service_config import is_loopback_target
+from services.scheduler.runner.users import Users
 
 _PORT = {"min": 1024, "max": 65535}
 
@@ -57,6 +58,13 @@ class RunnerConfig:
             "--no-keep-workers ends them"
         },
     )
+    worker_users: str = field(
+        default="",
+        metadata={
+            "help": "range of user ids, such as 200000-200999, one for each worker; needs root. Empty runs "
+            "workers as the runner's own user, who can read its key: for one trusted tenant only"
+        },
+    )
     log_bytes: int = field(
         default=64 * 2**20,
         metadata={"help": "output kept of each worker; what it writes beyond is dropped", "min": 4096},
@@ -103,6 +111,10 @@ class RunnerConfig:
             NodeName(self.node)
         except Invalid as error:
             yield f"--node: {error.message}"
+        try:
+            Users.parse(self.worker_users)
+        except Invalid as error:
+            yield error.message
         if not self.scheduler_target:
             yield "--scheduler-target: is missing; give host:port"
         if self.first_port > self.last_port:

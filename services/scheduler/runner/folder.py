@@ -9,6 +9,7 @@
     log          what the worker wrote
     exit         how it ended; the last file to appear
     job/         where it works
+    uid          whose its processes are, where workers have users of their own
 
 Every method blocks on the disk; call them on a thread where the loop mustn't wait.
 """
@@ -31,6 +32,7 @@ from services.scheduler.runner.shim.records import decode, encode
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _NEW, _GONE = ".new-", ".gone-"
 _NO_STOP = "stop.none"
+_RECORD_BYTES = 64 * 1024
 _REASON = re.compile(r"[A-Z_]{1,32}", re.ASCII)
 
 Record = Mapping[str, str]
@@ -84,10 +86,34 @@ class WorkerFolder:
         return self._record("exit")
 
     def _record(self, name: str) -> Record | None:
+        """Read a record. A worker of the runner's own user may have put anything there, or nothing."""
         try:
-            return MappingProxyType(dict(decode((self.path / name).read_bytes())))
+            fd = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return MappingProxyType(dict(decode(os.read(fd, _RECORD_BYTES))))
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+
+    def user_id(self) -> int | None:
+        """Return whose the worker's processes are; None for the runner's own."""
+        try:
+            return int((self.path / "uid").read_text())
         except FileNotFoundError:
             return None
+
+    def give_away(self) -> None:
+        """Give the folder where the worker works to the worker's user."""
+        user_id = self.user_id()
+        if user_id is None:
+            return
+        for folder, _, files in os.walk(self.job):
+            os.chown(folder, user_id, user_id)
+            for file in files:
+                os.chown(f"{folder}/{file}", user_id, user_id, follow_symlinks=False)
 
     def take_lock(self) -> int | None:
         """Return a descriptor that holds the keeper's lock; None while a keeper lives."""
@@ -117,15 +143,20 @@ class WorkerFolder:
 class Folders:
     """The folders of all workers."""
 
-    def __init__(self, path: Path) -> None:
-        """Make the folder that holds them, 0700, and remove what was left half made or half removed."""
+    def __init__(self, path: Path, *, own_users: bool = False) -> None:
+        """Make the folder that holds them, and remove what was left half made or half removed.
+
+        It is 0700, or 0711 where workers have users of their own, who must get through to theirs.
+        """
         self._path = path
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._mode = 0o711 if own_users else 0o700
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(self._mode)
         for left in [*path.glob(f"{_NEW}*"), *path.glob(f"{_GONE}*")]:
             _remove(left)
 
-    def make(self, key: str, start: bytes) -> WorkerFolder:
-        """Make a worker's folder: whole or not at all.
+    def make(self, key: str, start: bytes, user_id: int | None = None) -> WorkerFolder:
+        """Make a worker's folder: whole or not at all; `user_id` says whose its processes will be.
 
         Raises:
             Exhausted: when the disk is full.
@@ -133,8 +164,13 @@ class Folders:
         new = self._path / f"{_NEW}{key}"
         with disk_errors(new):
             try:
-                (new / "job" / "tmp").mkdir(parents=True, mode=0o700)
+                (new / "job" / "tmp").mkdir(parents=True)
+                (new / "job").chmod(0o700)
+                new.chmod(self._mode)
                 (new / "start").write_bytes(start)
+                (new / "start").chmod(0o600)
+                if user_id is not None:
+                    (new / "uid").write_text(str(user_id))
                 (new / _NO_STOP).touch(mode=0o600)
                 new.rename(self._path / key)
             except OSError:

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from services.scheduler.runner.assignment import MARK
@@ -85,10 +84,12 @@ class Keeper:
             if record is None:  # it starts just now
                 await asyncio.sleep(_LOOK_S)
                 continue
-            pid = int(record["pid"])
             try:
+                pid = int(record["pid"])
                 pidfd = os.pidfd_open(pid)
-            except ProcessLookupError:
+            except (KeyError, ValueError, OSError):
+                # It has just ended, or its worker has scribbled over the record: then only the lock tells.
+                await asyncio.sleep(_LOOK_S)
                 continue
             # The lock's holder wrote the record, so that as long as it is held the id is the keeper's.
             if _is_locked(folder):
@@ -145,38 +146,42 @@ async def _readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-def sweep(key: str) -> bool:
+def sweep(key: str, user_id: int | None = None) -> bool:
     """Kill every process of a worker whose keeper is gone; blocks. False when some don't end.
 
-    They are known by the mark in their environment, which a process can take off: then nobody knows it.
+    They are known by their user where workers have their own, and else by the mark in their environment,
+    which a process can take off.
     """
     give_up = time.monotonic() + _SWEEP_S
     mark = f"{MARK}={key}".encode()
     while time.monotonic() < give_up:
         found = False
-        for pid in _marked(mark):
-            found = True
-            with contextlib.suppress(OSError):
-                pidfd = os.pidfd_open(pid)
-                try:
-                    if _has_mark(pid, mark):
-                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                finally:
-                    os.close(pidfd)
+        for path in Path("/proc").iterdir():
+            if path.name.isdigit() and _is_of(path, mark, user_id):
+                found = True
+                _kill(path, mark, user_id)
         if not found:
             return True
         time.sleep(0.01)
     return False
 
 
-def _marked(mark: bytes) -> Iterator[int]:
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit() and _has_mark(int(path.name), mark):
-            yield int(path.name)
+def _kill(path: Path, mark: bytes, user_id: int | None) -> None:
+    """Kill a process, and no other that has taken its number meanwhile."""
+    with contextlib.suppress(OSError):
+        pidfd = os.pidfd_open(int(path.name))
+        try:
+            if _is_of(path, mark, user_id):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
 
 
-def _has_mark(pid: int, mark: bytes) -> bool:
+def _is_of(path: Path, mark: bytes, user_id: int | None) -> bool:
+    """Tell whether a process is a worker's; one that has ended and waits to be reaped isn't."""
     try:
-        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if user_id is not None and path.stat().st_uid == user_id:
+            return b"\nState:\tZ" not in (path / "status").read_bytes()
+        return mark in (path / "environ").read_bytes().split(b"\0")
     except OSError:
         return False

@@ -4,6 +4,7 @@ Wherever it is when the runner is killed, the next runner goes on from what the 
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ _log = logging.getLogger(__name__)
 # A worker has no more reports than these, so that their sequence needs no place on the disk.
 _RUNNING, _ENDED = 1, 2
 _STOPPED = "STOPPED"
+# What reading a record fails with when its worker has written over it.
+_SCRIBBLED = (KeyError, ValueError, OverflowError)
 _FETCHED_AT_ONCE = 4
 # How long a worker's last report waits for its log, in seconds: a gang waits for its failed member.
 _LOG_S = 10.0
@@ -110,6 +113,18 @@ class Life:
         if self._keeper is not None:
             self._keeper.wake()
 
+    async def give_up(self) -> None:
+        """End it, whatever state it is in, and report it as lost: for faults of ours."""
+        await asyncio.to_thread(self.folder.request_stop, "LOST")
+        keeper = await Keeper.find(self.folder)
+        if keeper is not None:
+            keeper.wake()
+            await keeper.ended()
+            keeper.close()
+        await asyncio.to_thread(sweep, self.folder.path.name, self.folder.user_id())
+        text = "the runner failed to look after it; its log says how"
+        self._tell(failed(self._assignment, "LOST", text, self._tools.clock), _ENDED)
+
     # ---- to the end of the program ----
     async def _live(self) -> Worker:
         folder, clock = self.folder, self._tools.clock
@@ -127,12 +142,16 @@ class Life:
             return failed(self._assignment, "START_FAILED", message, clock)
         if self._keeper is not None:
             if await self._keeper.started(folder) and (record := folder.running()) is not None:
-                self._tell(assignments.running(self._assignment, record), _RUNNING)
+                with contextlib.suppress(*_SCRIBBLED):
+                    self._tell(assignments.running(self._assignment, record), _RUNNING)
             await self._keeper.ended()
         record = await asyncio.to_thread(folder.exit)
         if record is None:
             return await self._lost()
-        return await asyncio.to_thread(assignments.ended, self._assignment, folder, record, clock)
+        try:
+            return await asyncio.to_thread(assignments.ended, self._assignment, folder, record, clock)
+        except _SCRIBBLED:
+            return await self._lost()
 
     async def _begin(self) -> None:
         """Fetch the files and start the keeper; raises Error when that can't be done or isn't wanted."""
@@ -174,6 +193,7 @@ class Life:
             process_count=tools.process_count,
         )
         self.folder.write_launch(entries)
+        self.folder.give_away()
         lock = self.folder.take_lock()
         if lock is None:
             raise OSError("another runner has started it meanwhile")
@@ -203,15 +223,16 @@ class Life:
 
     async def _lost(self) -> Worker:
         """Return what became of a worker whose keeper was killed, once nothing of it is left."""
-        gone = await asyncio.to_thread(sweep, self.folder.path.name)
-        message = "its keeper was killed, or the machine restarted"
+        gone = await asyncio.to_thread(sweep, self.folder.path.name, self.folder.user_id())
+        message = "its keeper was killed, its records were spoilt, or the machine restarted"
         if not gone:
             message += "; some of its processes couldn't be ended"
         worker = failed(self._assignment, "LOST", message, self._tools.clock)
         record = self.folder.running()
-        if record is None:
-            return worker
-        return replace(worker, start_time=assignments.running(self._assignment, record).start_time)
+        with contextlib.suppress(*_SCRIBBLED):
+            if record is not None:
+                worker = replace(worker, start_time=assignments.running(self._assignment, record).start_time)
+        return worker
 
     # ---- after the end ----
     async def _keep(self, worker: Worker) -> tuple[Worker, tuple[KeptArtefact, ...]]:

@@ -29,6 +29,7 @@ from services.scheduler.runner import convert
 from services.scheduler.runner.attachment import Attachment
 from services.scheduler.runner.folder import Folders
 from services.scheduler.runner.life import Tools
+from services.scheduler.runner.users import Users
 from services.scheduler.runner.workers import Workers
 
 State = object_pb2.Worker.State
@@ -277,6 +278,7 @@ async def running_runner(
     fetching: RetryPolicy = RetryPolicy(attempts=3, base_s=0.001, cap_s=0.01),  # noqa: B008
     keeping: RetryPolicy = RetryPolicy(attempts=3, base_s=0.001, cap_s=0.01),  # noqa: B008
     repeat_s: float = 5.0,
+    users: Users | None = None,
     **limits: Any,
 ) -> AsyncIterator[RunnerUnderTest]:
     """Run a runner out of `folder` against the services of `channel`; at the end its workers go on."""
@@ -297,7 +299,14 @@ async def running_runner(
         environ=environ if environ is not None else {"PATH": "/usr/bin:/bin"},
         **{"log_bytes": 64 * 2**20, "log_bytes_per_s": 2.0**30, "process_count": 256, **limits},
     )
-    workers = Workers(NODE, Folders(folder), tools, attachment.append_log, read=convert.stored_assignment)
+    workers = Workers(
+        NODE,
+        Folders(folder, own_users=users is not None),
+        tools,
+        attachment.append_log,
+        read=convert.stored_assignment,
+        users=users,
+    )
     await workers.adopt()
     attaching = asyncio.create_task(attachment.run(workers))
     try:

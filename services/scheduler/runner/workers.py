@@ -12,6 +12,7 @@ from services.scheduler.domain.objects import Worker, WorkerId, WorkerState
 from services.scheduler.runner.assignment import Assignment
 from services.scheduler.runner.folder import Folders, WorkerFolder, key_of
 from services.scheduler.runner.life import Life, Tools
+from services.scheduler.runner.users import Users
 
 _log = logging.getLogger(__name__)
 
@@ -78,15 +79,27 @@ class Workers:
         append: AppendFor,
         *,
         read: Callable[[bytes], Assignment],
+        users: Users | None = None,
         on_end: Callable[[Worker], None] = lambda worker: None,
     ) -> None:
-        """Keep workers in `folders`; `read` reads a stored start, `on_end` is told of each end."""
+        """Keep workers in `folders`.
+
+        Args:
+            node: this one.
+            folders: of the workers.
+            tools: what their lives are lived with.
+            append: brings a piece of a worker's log to the scheduler.
+            read: reads a stored start.
+            users: whom workers run as; None for the runner's own user.
+            on_end: told of each end.
+        """
         self.outbox = Outbox()
         self._node = node
         self._folders = folders
         self._tools = tools
         self._append = append
         self._read = read
+        self._users = users
         self._on_end = on_end
         self._lives: dict[WorkerId, Life] = {}
         self._tasks: dict[WorkerId, asyncio.Task[None]] = {}
@@ -107,6 +120,9 @@ class Workers:
                 _log.error("a worker's folder can't be read: %s", error, extra={"folder": folder.path.name})
                 continue
             self._begin(assignment, folder)
+            user_id = folder.user_id()
+            if self._users is not None and user_id is not None:
+                self._users.hold([user_id])
         if self._lives:
             _log.info("went on with %d workers", len(self._lives))
 
@@ -117,11 +133,19 @@ class Workers:
             if life.last_report is not None:
                 self.outbox.put(life.last_report)
             return
+        user_id = None
         try:
-            folder = await asyncio.to_thread(self._folders.make, key_of(worker), started.message)
+            key = key_of(worker)
+            user_id = self._users.take() if self._users is not None else None
+            folder = await asyncio.to_thread(self._folders.make, key, started.message, user_id)
         except (Error, OSError) as error:
+            if self._users is not None and user_id is not None:
+                self._users.free(user_id)
             self._refuse(worker, "START_FAILED", f"the runner has no room for it: {error}")
             return
+        except Exception:
+            self._refuse(worker, "START_FAILED", "the runner failed; its log says how")
+            raise
         self._begin(started.assignment, folder)
 
     async def stop(self, worker: WorkerId, reason: str) -> None:
@@ -177,7 +201,8 @@ class Workers:
         try:
             await life.run()
         except Exception:
-            _log.exception("a worker's life failed; the next start of the runner goes on with it")
+            _log.exception("a worker's life failed; it is ended", extra={"worker": life.folder.path.name})
+            await life.give_up()
 
     def _reported(self, report: Report) -> None:
         self.outbox.put(report)
@@ -207,4 +232,7 @@ class Workers:
         self._lives.pop(worker, None)
         self._tasks.pop(worker, None)
         self.outbox.drop(worker)
+        user_id = life.folder.user_id()
         await asyncio.to_thread(self._folders.remove, life.folder)
+        if self._users is not None and user_id is not None:
+            self._users.free(user_id)

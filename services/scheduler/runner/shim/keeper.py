@@ -23,6 +23,7 @@ _NEAR_TICK_S = 0.02
 # How long the end of killed processes is waited for, in seconds: one that hangs in the kernel never ends.
 _KILL_S = 60.0
 _EXIT_BYTES = 4096
+_THREADS_A_PROCESS = 16
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
 
 
@@ -115,7 +116,14 @@ class Keeper:
     def _become_program(self, parent: int, output: int, fault: int) -> None:
         """Become the worker's program; runs in the child and never returns."""
         try:
-            # Without us nobody would watch it: it must not outlive us.
+            try:
+                with open("/proc/self/oom_score_adj", "w") as file:
+                    file.write("800")  # out of memory, the kernel takes a worker before runner and keeper
+            except OSError:
+                pass
+            if self._launch.user_id is not None:
+                self._become_user(self._launch.user_id)
+            # Without us nobody would watch it: it must not outlive us. A change of user would take this back.
             self._libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
             if os.getppid() != parent:
                 os._exit(0)
@@ -124,11 +132,6 @@ class Keeper:
             for number in (*_IGNORED, signal.SIGCHLD, signal.SIGUSR1, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            try:
-                with open("/proc/self/oom_score_adj", "w") as file:
-                    file.write("800")  # out of memory, the kernel takes a worker before runner and keeper
-            except OSError:
-                pass
             nothing = os.open(os.devnull, os.O_RDONLY)
             os.dup2(nothing, 0)
             os.dup2(output, 1)
@@ -141,6 +144,14 @@ class Keeper:
             os.write(fault, str(errno.EINVAL).encode())
         finally:
             os._exit(127)
+
+    def _become_user(self, user_id: int) -> None:
+        """Become a user that nothing else runs as, so that a bound on its processes is the worker's alone."""
+        threads = _THREADS_A_PROCESS * self._launch.process_count
+        resource.setrlimit(resource.RLIMIT_NPROC, (threads, threads))
+        os.setgroups([])
+        os.setresgid(user_id, user_id, user_id)
+        os.setresuid(user_id, user_id, user_id)
 
     def _tell_ready(self) -> None:
         try:

@@ -41,6 +41,7 @@ class Launch:
         self.grace_s = float(single["grace_s"])
         self.log_bytes = int(single["log_bytes"])
         self.process_count = int(single["process_count"])
+        self.user_id = int(single["uid"]) if single["uid"] else None
 
 
 class Log:

@@ -1,5 +1,6 @@
 """What a worker may not do: take more than it was given, stay for longer, leave something behind."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -219,3 +220,50 @@ async def test_nobody_is_left_when_a_worker_is_killed_from_outside(
 
 def test_sweeping_what_was_never_there_is_quick_and_well() -> None:
     assert sweep("no-such-worker-1-0")
+
+
+@pytest.mark.parametrize("name", ["exit", "running", "shim", "launch", "lock", "log", "start"])
+@pytest.mark.parametrize(
+    "how", ["echo garbage > {}", "rm -f {0}; mkfifo {0}", "rm -f {0}; ln -s /dev/zero {0}"]
+)
+async def test_a_worker_that_scribbles_over_its_records_harms_only_itself(
+    runner: RunnerUnderTest, scheduler: FakeScheduler, name: str, how: str
+) -> None:
+    scribbler = scheduler.start(["sh", "-c", f"{how.format('../' + name)}; kill -9 $PPID; sleep 1000"])
+    assert (await scheduler.until_ended(scribbler)).worker.reason == "LOST"
+    scheduler.forget(scribbler)
+    other = scheduler.start(["sh", "-c", "exit 3"], "other")
+    assert (await scheduler.until_ended(other)).worker.exit_code == 3
+
+
+async def test_a_node_without_room_for_a_worker_says_so(
+    runner: RunnerUnderTest, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("services.scheduler.runner.folder.Path.touch", full)
+        worker = scheduler.start(["true"])
+        ended = (await scheduler.until_ended(worker)).worker
+    assert (ended.state, ended.reason) == (object_pb2.Worker.STATE_FAILED, "START_FAILED")
+    assert "the disk is full" in ended.message
+    assert runner.folders == []
+
+
+async def test_a_fault_of_the_runner_ends_the_worker_and_not_the_runner(
+    runner: RunnerUnderTest, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("services.scheduler.runner.life.assignments.running", broken)
+        worker = scheduler.start(["sh", "-c", "echo $$; sleep 3456789"])
+        assert (await scheduler.until_ended(worker)).worker.reason == "LOST"
+        patched.setattr("services.scheduler.runner.folder.Path.touch", broken)
+        other = scheduler.start(["true"], "other")
+        assert (await scheduler.until_ended(other)).worker.reason == "START_FAILED"
+    assert processes_with(b"3456789") == []
+    third = scheduler.start(["sh", "-c", "exit 3"], "third")
+    assert (await scheduler.until_ended(third)).worker.exit_code == 3
