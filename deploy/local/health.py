@@ -1,7 +1,7 @@
 """Whether a process of the stack serves.
 
-It does when gRPC's health service says so, or an HTTP page answers 200; a runner, which listens nowhere, when
-the scheduler says that its node is ready.
+It does when gRPC's health service says so, or an HTTP page answers 200; a runner, which serves nobody, when
+it is attached and the scheduler says that its node is ready.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ from isthmus.scheduler.v1 import object_pb2, scheduler_pb2, scheduler_pb2_grpc
 
 ANSWER_S = 2.0
 """Seconds within which a healthy process answers a probe."""
+_ATTACHED = b"\nisthmus_scheduler_runner_attached 1.0\n"
+_MOST_BYTES = 1024 * 1024
 
 
 @contextlib.contextmanager
@@ -70,16 +72,28 @@ def fault_of_node(node: str, gateway: Process, ca_file: Path, key: str) -> str:
     return f"its node is {states.State.Name(found.status.state).removeprefix('STATE_')}"
 
 
-def _http(port: int, path: str) -> str:
+def fault_of_runner(runner: Process, gateway: Process, ca_file: Path, key: str) -> str:
+    """Return why a runner is of no use yet, or "" when it is attached and its node is ready.
+
+    A node counts as ready for a while after its runner was killed, so that the runner itself is asked first.
+    """
+    reason = _http(runner.endpoints[0].port, "/metrics", _ATTACHED)
+    return reason or fault_of_node(runner.node, gateway, ca_file, key)
+
+
+def _http(port: int, path: str, holds: bytes = b"") -> str:
     connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_S)
     try:
         connection.request("GET", path)
-        status = connection.getresponse().status
+        answer = connection.getresponse()
+        status, text = answer.status, answer.read(_MOST_BYTES) if holds else b""
     except (OSError, http.client.HTTPException) as error:
         return f"GET {path}: {error}"
     finally:
         connection.close()
-    return "" if status == 200 else f"GET {path}: HTTP {status}"
+    if status != 200:
+        return f"GET {path}: HTTP {status}"
+    return "" if holds in text else f"it doesn't say {holds.decode().strip()!r}"
 
 
 def fault(process: Process, ca_file: Path) -> str:

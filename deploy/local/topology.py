@@ -51,7 +51,7 @@ class Process:
         environment: variables on top of the supervisor's own.
         endpoints: what it listens on; the first is the one to probe.
         probe: path of the HTTP health check, or "" for gRPC's health service.
-        node: the node that it serves as, of one that listens nowhere: the scheduler says whether it is there.
+        node: the node that it serves as, of a runner: that and the scheduler say whether it is there.
         behind_the_door: whether the gateway passes calls on to it.
         start_order: lower ones are started first.
         stop_s: seconds between SIGTERM and SIGKILL.

@@ -68,7 +68,7 @@ class StackView:
         if not process.node:
             return health.fault(process, self.ca_file)
         (gateway,) = (each for each in self._services() if each.name == "gateway")
-        return health.fault_of_node(process.node, gateway, self.ca_file, self.admin_key)
+        return health.fault_of_runner(process, gateway, self.ca_file, self.admin_key)
 
     def _running_processes(self) -> list[Process]:
         """Return the processes that the supervisor knows of, without fetching anything."""

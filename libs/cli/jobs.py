@@ -150,6 +150,22 @@ def follow_job(session: Session, name: str) -> None:
     Raises:
         Precondition: when it didn't succeed, with reason JOB_NOT_SUCCEEDED.
     """
+    try:
+        last = _until_ended(session, name)
+    except KeyboardInterrupt:
+        job_id = last_part(name)
+        session.output.note(f"the job goes on: `isthmus job watch {job_id}`, `isthmus job cancel {job_id}`")
+        raise
+    show_job(session, last)
+    if last.status.state != _State.STATE_SUCCEEDED:
+        raise Precondition(
+            f"{name}: {state_of(last)}: {why(last)}; see `isthmus job logs {last_part(name)}`",
+            reason="JOB_NOT_SUCCEEDED",
+        )
+
+
+def _until_ended(session: Session, name: str) -> object_pb2.Job:
+    """Note each change of a job, and return it once it has ended."""
     request = scheduler_pb2.WatchJobRequest(name=name)
     last, said = object_pb2.Job(), ""
     while last.status.state not in ENDED:
@@ -169,12 +185,7 @@ def follow_job(session: Session, name: str) -> None:
         if last.status.state not in ENDED:
             # Ended from the other side, by a service that goes down.
             time.sleep(_PAUSE_S)
-    show_job(session, last)
-    if last.status.state != _State.STATE_SUCCEEDED:
-        raise Precondition(
-            f"{name}: {state_of(last)}: {why(last)}; see `isthmus job logs {last_part(name)}`",
-            reason="JOB_NOT_SUCCEEDED",
-        )
+    return last
 
 
 def resuming(

@@ -154,6 +154,18 @@ def test_a_scheduler_that_never_was_there_is_not_waited_for(cloud: FakeCloud, is
     assert len(cloud.asked(scheduler_pb2.WatchJobRequest)) == 1
 
 
+def test_whoever_stops_watching_is_told_that_the_job_goes_on(
+    cloud: FakeCloud, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object, **keywords: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs, "resuming", interrupted)
+    ran = isthmus("job", "submit", "--id", "train", "--watch", "true")
+    assert ran.code == 130
+    assert "the job goes on: `isthmus job watch train`, `isthmus job cancel train`" in ran.err
+
+
 def test_logs_are_printed_byte_for_byte(cloud: FakeCloud, isthmus: Isthmus) -> None:
     cloud.logs["train", 1] = ["höhe\n".encode()[:2], "höhe\n".encode()[2:], b"no newline"]
     ran = isthmus("job", "logs", "train", "--rank", "1", "--attempt", "2")
