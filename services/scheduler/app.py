@@ -6,8 +6,11 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from libs.common.client import ServiceIdentity, create_channel
+import grpc
+
+from libs.common.client import ServiceIdentity, client_credentials, create_channel
 from libs.common.clock import Clock, SystemClock
 from libs.common.errors import Invalid
 from libs.common.etcd import EtcdClient
@@ -153,9 +156,22 @@ async def run(config: SchedulerConfig) -> None:
         if config.deployer_target:
             identity = ServiceIdentity(IdentityIssuer(NAME, key, clock), "deployer")
             pins = DeployerPins(
-                await stack.enter_async_context(create_channel(config.deployer_target, identity=identity))
+                await stack.enter_async_context(
+                    create_channel(
+                        config.deployer_target,
+                        credentials=_credentials(
+                            config.deployer_ca_file, config.deployer_cert_file, config.deployer_key_file
+                        ),
+                        identity=identity,
+                    )
+                )
             )
-        client = EtcdClient(config.etcd_endpoints, clock=clock, randomness=randomness)
+        client = EtcdClient(
+            config.etcd_endpoints,
+            clock=clock,
+            randomness=randomness,
+            credentials=_credentials(config.etcd_ca_file, config.etcd_cert_file, config.etcd_key_file),
+        )
         store = EtcdStore(client, leader_ttl_s=config.leader_ttl_s, liveness_s=config.liveness_s)
         stack.push_async_callback(store.close)
         scheduler = build(
@@ -184,6 +200,12 @@ async def run(config: SchedulerConfig) -> None:
             stack.callback(exporter.close)
         async with scheduler.running():
             await serve(server, config)
+
+
+def _credentials(
+    ca_file: Path | None, cert_file: Path | None, key_file: Path | None
+) -> grpc.ChannelCredentials | None:
+    return client_credentials(ca_file, cert_file, key_file) if ca_file is not None else None
 
 
 def main(argv: Sequence[str]) -> int:

@@ -7,6 +7,8 @@ from pathlib import Path
 from libs.common.config import ServiceConfig
 from libs.common.service_config import is_loopback_target
 
+_CA_FLAGS = {"--etcd-endpoints": "--etcd-ca-file", "--deployer-target": "--deployer-ca-file"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig(ServiceConfig):
@@ -22,6 +24,15 @@ class SchedulerConfig(ServiceConfig):
     etcd_endpoints: tuple[str, ...] = field(
         default=("127.0.0.1:7379",), metadata={"help": "host:port of each member of the etcd cluster"}
     )
+    etcd_ca_file: Path | None = field(
+        default=None, metadata={"help": "authority of the members' certificates (PEM); turns TLS to etcd on"}
+    )
+    etcd_cert_file: Path | None = field(
+        default=None, metadata={"help": "this service's certificate for etcd (PEM)"}
+    )
+    etcd_key_file: Path | None = field(
+        default=None, metadata={"help": "private key of that certificate (PEM)"}
+    )
     data_dir: Path = field(
         default=Path("var/scheduler"),
         metadata={"help": "folder of the jobs' logs; replicas that are to serve them share it"},
@@ -33,6 +44,15 @@ class SchedulerConfig(ServiceConfig):
     deployer_target: str = field(
         default="",
         metadata={"help": "host:port of the deployer, which keeps artefacts; empty leaves their pins alone"},
+    )
+    deployer_ca_file: Path | None = field(
+        default=None, metadata={"help": "authority of the deployer's certificate (PEM); turns TLS to it on"}
+    )
+    deployer_cert_file: Path | None = field(
+        default=None, metadata={"help": "this service's certificate for the deployer (PEM)"}
+    )
+    deployer_key_file: Path | None = field(
+        default=None, metadata={"help": "private key of that certificate (PEM)"}
     )
     operator_tenant: str = field(
         default="default", metadata={"help": "tenant whose keys with nodes:write change nodes"}
@@ -64,5 +84,15 @@ class SchedulerConfig(ServiceConfig):
             yield "--etcd-endpoints: is empty; name at least one member"
         if self.identity_trust_dir is None:
             yield "--identity-trust-dir: is missing; without it no caller can be believed"
-        if self.deployer_target and not is_loopback_target(self.deployer_target):
-            yield f"--deployer-target: {self.deployer_target!r} is off the loopback; run one beside it"
+        for flag, target, ca_file in (
+            *(("--etcd-endpoints", endpoint, self.etcd_ca_file) for endpoint in self.etcd_endpoints),
+            ("--deployer-target", self.deployer_target, self.deployer_ca_file),
+        ):
+            if target and ca_file is None and not is_loopback_target(target):
+                yield f"{flag}: {target!r} is off the loopback; give {_CA_FLAGS[flag]}"
+        for whom, cert_file, key_file in (
+            ("etcd", self.etcd_cert_file, self.etcd_key_file),
+            ("deployer", self.deployer_cert_file, self.deployer_key_file),
+        ):
+            if (cert_file is None) != (key_file is None):
+                yield f"--{whom}-cert-file, --{whom}-key-file: give both or none"
