@@ -46,7 +46,7 @@ class OwnPackages(importlib.abc.MetaPathFinder):
     @contextmanager
     def lent(self) -> Iterator[None]:
         """Let `libs` and the generated code be imported meanwhile; later imports don't find them again."""
-        before = set(sys.modules)
+        self._forget()  # whatever a script has put there by these names
         path = list(sys.path)
         sys.path.append(self._protos)
         self._lent = True
@@ -55,6 +55,9 @@ class OwnPackages(importlib.abc.MetaPathFinder):
         finally:
             self._lent = False
             sys.path[:] = path
-            for name in set(sys.modules) - before:
-                if name.partition(".")[0] in self._names or name.startswith("isthmus.engine"):
-                    del sys.modules[name]
+            self._forget()
+
+    def _forget(self) -> None:
+        for name in list(sys.modules):
+            if name.partition(".")[0] in self._names or name.startswith("isthmus.engine"):
+                del sys.modules[name]

@@ -179,6 +179,22 @@ async def test_the_runtime_stays_out_of_the_scripts_reach(model_vm: TaskVm, fold
     assert (await _once(model_vm, again)).ok
 
 
+async def test_a_script_cant_pass_for_the_runtime(model_vm: TaskVm, folder: Path) -> None:
+    source = """
+    import sys, types
+    fake = types.ModuleType("libs.runtime.program")
+    fake.Program = fake.warm_up = lambda *a, **k: None
+    for name in ("libs", "libs.runtime"):
+        sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__path__ = []
+    sys.modules["libs.runtime.program"] = fake
+    def post(c): return {}
+    """
+    assert (await model_vm.load(build_task(source, task="fakes"))).ok
+    outcome = await _once(model_vm, _task(folder, linear_plan([1.0, -1.0]), {Phase.PRE: PRE}))
+    assert outcome.ok, outcome
+
+
 async def test_many_runs_keep_one_worker(model_vm: TaskVm, folder: Path) -> None:
     """What a model holds is no leak, though it is more than a run may leave behind."""
     plan = PlanBuilder()
