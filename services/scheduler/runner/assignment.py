@@ -227,7 +227,9 @@ def _not_started(assignment: Assignment, folder: WorkerFolder, number: int) -> t
         hint = did_you_mean(command, [f"./{given.path}" for given in assignment.spec.files])
         return _NOT_FOUND, f"command: {shown(command)} isn't there; put it among the job's `files`{hint}"
     if number == errno.EACCES:
-        return _NOT_EXECUTABLE, f"command: {shown(command)} may not be executed; set `executable` on the file"
+        given = any(inside(folder.job, each.path, "") == file for each in assignment.spec.files)
+        hint = "set `executable` on the file" if given else "its user on this node lacks the right"
+        return _NOT_EXECUTABLE, f"command: {shown(command)} may not be executed; {hint}"
     if number == errno.ENOEXEC:
         return (
             _NOT_EXECUTABLE,

@@ -70,6 +70,9 @@ class Attachment:
                     await self._stay(target, workers)
                 except Error as caught:
                     error = caught
+                except Exception:
+                    # The workers need somebody who goes on telling of them, whatever happened here.
+                    _log.exception("the connection failed by a fault of ours")
                 if self.attached.is_set():
                     failures, hint = 0, ""
                     self._detached()

@@ -1,4 +1,6 @@
+import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from libs.common.errors import Invalid
 from services.scheduler.domain.objects import Gpu, Link
 from services.scheduler.runner import inventory
+from services.scheduler.runner.config import RunnerConfig
 
 MEMINFO = "MemTotal:       32910160 kB\nMemFree:          123 kB\n"
 
@@ -131,3 +134,18 @@ def test_no_json_crashes_it(value: object) -> None:
         except Invalid:
             continue
         assert all(link.first < link.second < len(gpus) for link in links)
+
+
+def test_the_example_of_the_manual_works() -> None:
+    manual = Path(__file__).parents[5] / "docs" / "scheduler-runner.md"
+    example = manual.read_text().partition("```json\n")[2].partition("```")[0]
+    gpus, links = inventory.simulated(example)
+    assert len(gpus) == 4
+    assert max(link.bandwidth_gbps for link in links) == 96.0
+
+
+def test_the_manual_names_only_flags_that_are_there() -> None:
+    manual = (Path(__file__).parents[5] / "docs" / "scheduler-runner.md").read_text()
+    flags = {setting.name.replace("_", "-") for setting in dataclasses.fields(RunnerConfig)}
+    named = set(re.findall(r"--([a-z][a-z-]+)", manual)) - {"role", "help"}
+    assert {flag.removeprefix("no-") for flag in named} <= flags
