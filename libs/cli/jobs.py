@@ -71,9 +71,19 @@ def why(job: object_pb2.Job) -> str:
     return ": ".join(part for part in (status.reason, status.message) if part) or "-"
 
 
+def why_briefly(job: object_pb2.Job) -> str:
+    """Return in words for programs why a job is where it is, or "-"; `why` says it for people."""
+    kinds = (_kind(reason) for reason in job.status.pending)
+    return ", ".join(kinds) or job.status.reason or "-"
+
+
+def _kind(reason: object_pb2.PendingReason) -> str:
+    return object_pb2.PendingReason.Kind.Name(reason.kind).removeprefix("KIND_")
+
+
 def reason_text(reason: object_pb2.PendingReason) -> str:
     """Return why a job waits, for people."""
-    kind = object_pb2.PendingReason.Kind.Name(reason.kind).removeprefix("KIND_")
+    kind = _kind(reason)
     nodes = f" ({reason.node_count} node{'' if reason.node_count == 1 else 's'})" if reason.node_count else ""
     return f"{kind}{nodes}: {reason.message}" if reason.message else f"{kind}{nodes}"
 

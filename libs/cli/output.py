@@ -137,9 +137,9 @@ class Output:
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
     ) -> None:
         """Print `rows` under `columns`; "(none)" when there are none."""
-        table = Table(
-            *columns, box=None, pad_edge=False, header_style="bold", title=title, title_justify="left"
-        )
+        table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+        for column in columns:
+            table.add_column(column, overflow="fold")
         count = 0
         for row in rows:
             table.add_row(*(str(cell) for cell in row))

@@ -24,6 +24,7 @@ from libs.cli.jobs import (
     state_of,
     stub,
     why,
+    why_briefly,
 )
 from libs.cli.main import Group
 from libs.cli.objects import Object, read_job
@@ -206,7 +207,7 @@ def list_(session: Session, limit: int) -> None:
                 max(each.spec.worker_count, 1),
                 resources_text(each.spec.resources),
                 each.status.attempt_count,
-                why(each),
+                why_briefly(each),
                 moment(each.metadata.create_time),
             )
             for each in found

@@ -86,3 +86,11 @@ def test_what_looks_like_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[
     Output().table(("WHAT",), [(cell,)])
     Output().message(device_pb2.Device(), [("what", cell)])
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == ["WHAT", cell, f"what  {cell}"]
+
+
+def test_a_long_word_is_folded_and_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    word = "x" * 500
+    Output().table(("A", "B"), [(word, "b")])
+    shown = capsys.readouterr().out
+    assert shown.count("x") == 500
+    assert "…" not in shown

@@ -221,6 +221,17 @@ def test_jobs_are_listed_over_pages(cloud: FakeCloud, isthmus: Isthmus) -> None:
         cloud.jobs[f"j{number}"] = made(State.STATE_RUNNING)
     assert len(isthmus("job", "list", "--limit", "3", "--json").json) == 3
     assert len(isthmus("job", "list").lines) == 6
+    reasons = [
+        object_pb2.PendingReason(kind=object_pb2.PendingReason.KIND_CPU, message="in many words"),
+        object_pb2.PendingReason(kind=object_pb2.PendingReason.KIND_MEMORY),
+    ]
+    cloud.jobs = {
+        "waits": made(State.STATE_PENDING, pending=reasons),
+        "failed": made(State.STATE_FAILED, reason="LOST", message="in many words"),
+    }
+    failed, waits = isthmus("job", "list").lines[1:]
+    assert "nothing 0 LOST -" in failed
+    assert "nothing 0 CPU, MEMORY -" in waits
     cloud.jobs.clear()
     assert isthmus("job", "list").lines == ["(none)"]
 
