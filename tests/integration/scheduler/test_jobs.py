@@ -1,5 +1,6 @@
 """A job's life over gRPC, with a runner that does what the test says."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -255,3 +256,11 @@ async def test_tenants_never_see_each_other(running: Running, runner: FakeRunner
     assert not node.status.holdings, "whose work it is, is not for others"
     with pytest.raises(Invalid, match="another tenant's"), rpc_errors():
         await other.submit(queue="tenants/acme/queues/default")
+
+
+async def test_concurrent_repetitions_make_one_job(running: Running) -> None:
+    client = running.client()
+    made = await asyncio.gather(*(client.submit(request_id="same") for _ in range(20)))
+    assert len({job.metadata.uid for job in made}) == 1
+    others = await asyncio.gather(*(client.submit() for _ in range(20)))
+    assert len({job.metadata.name for job in (*made, *others)}) == 21
