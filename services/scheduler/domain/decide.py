@@ -13,7 +13,7 @@ claiming job's queue its quota is kept for it as well.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from libs.common.names import JobName, NodeName, QueueName, ReservationName
@@ -25,6 +25,8 @@ from services.scheduler.domain.objects import (
     Job,
     JobSpec,
     JobState,
+    Mode,
+    Nearness,
     Queue,
     Resources,
 )
@@ -207,7 +209,12 @@ class _Round:
         if self._claim is not None and place(spec, self._rooms.values()) is not None:
             return (reasons.behind(self._claim.name),), True
         why = reasons.why_not(
-            spec, list(self._rooms.values()), self._cordoned, self._lost, fits_empty=fits_empty
+            spec,
+            list(self._rooms.values()),
+            self._cordoned,
+            self._lost,
+            fits_empty=fits_empty,
+            fits_apart=fits_empty or place(_anywhere(spec), self._idle.values()) is not None,
         )
         there = [self._idle[name] for name in self._rooms]
         return why, fits_empty and place(spec, there) is not None
@@ -293,6 +300,11 @@ def _releases(snapshot: Snapshot) -> list[_Release]:
         grace = timedelta(0) if job is None else job.spec.grace
         out.append(_Release(end + grace if end is not None else _NEVER, held.get(name, {})))
     return out
+
+
+def _anywhere(spec: JobSpec) -> JobSpec:
+    """Return a spec that doesn't mind where its workers are."""
+    return replace(spec, nearness=Nearness(Mode.UNCONSTRAINED))
 
 
 def _placeholder(job: Job) -> ReservationName:

@@ -306,8 +306,9 @@ def _summary(job: Job, view: JobView, verdicts: Sequence[NodeVerdict], ahead: in
     nodes = f"{len(verdicts)} node{'' if len(verdicts) == 1 else 's'}"
     parts.append(f"{min(fits, spec.worker_count)} of {spec.worker_count} would fit on {nodes} now")
     if ahead:
-        parts.append(f"{ahead} job{'' if ahead == 1 else 's'} go before it in its queue")
+        parts.append(f"{ahead} job{' goes' if ahead == 1 else 's go'} before it in its queue")
     parts.extend(f"{reason.kind.name}: {reason.message}" for reason in view.pending)
     if job.status.message:
         parts.append(job.status.message)
-    return ". ".join(f"{part[:1].upper()}{part[1:]}" for part in parts) + "."
+    first, *others = parts
+    return ". ".join((first, *(f"{part[:1].upper()}{part[1:]}" for part in others))) + "."

@@ -178,7 +178,13 @@ def _lack(lack: Lack, spec: JobSpec, room: Room) -> Reason:
 
 
 def why_not(
-    spec: JobSpec, rooms: Sequence[Room], cordoned: int, lost: int, *, fits_empty: bool
+    spec: JobSpec,
+    rooms: Sequence[Room],
+    cordoned: int,
+    lost: int,
+    *,
+    fits_empty: bool,
+    fits_apart: bool,
 ) -> tuple[Reason, ...]:
     """Return why a gang can't be placed now.
 
@@ -188,10 +194,11 @@ def why_not(
         cordoned: how many nodes would be there but for that.
         lost: likewise.
         fits_empty: whether all nodes together, idle, open and there, would take it.
+        fits_apart: whether they would if it didn't matter how near and how well linked they are.
     """
     total = len(rooms) + cordoned + lost
     if not fits_empty:
-        return (_never(spec, total),)
+        return (_never(spec, total, fits_apart=fits_apart),)
     lacking: Counter[Lack] = Counter(lack for room in rooms for lack in room.lacks(spec))
     fitting = sum(room.fitting(spec) for room in rooms)
     out: list[Reason] = []
@@ -222,14 +229,20 @@ def _number(item: tuple[Lack, int]) -> int:
     return item[0].value
 
 
-def _never(spec: JobSpec, total: int) -> Reason:
+def _never(spec: JobSpec, total: int, *, fits_apart: bool) -> Reason:
     if not total:
         return Reason(Kind.NO_NODE_FITS, "there is no node; start a node runner", 0)
-    gang = "" if spec.worker_count == 1 else f"{spec.worker_count} workers of "
+    if fits_apart:
+        least = spec.nearness.min_gpu_bandwidth_gbps
+        near = f"as near as the job asks{f', with GPUs linked by {least:g} GB/s' if least else ''}"
+        text = f"even when all are idle, {_count(total, 'node')} can't hold it {near}; relax placement"
+        return Reason(Kind.NO_NODE_FITS, text, total)
+    one = spec.worker_count == 1
+    what = amounts(spec.resources) if one else f"{spec.worker_count} workers of {amounts(spec.resources)}"
+    where = "the only node" if total == 1 else f"any of {total} nodes" if one else f"{total} nodes together"
     return Reason(
         Kind.NO_NODE_FITS,
-        f"{gang}{amounts(spec.resources)} {'fits' if spec.worker_count == 1 else 'fit'} on none of "
-        f"{_count(total, 'node')} even when all are idle; ask for less, or add a larger node",
+        f"{what}: more than {where} can hold even when idle; ask for less, or add a larger node",
         total,
     )
 
@@ -245,13 +258,14 @@ def _too_far(spec: JobSpec, fitting: int, nodes: int) -> Reason:
 
 def _summed(lack: Lack, count: int, spec: JobSpec, rooms: Iterable[Room]) -> Reason:
     lacking = [room for room in rooms if lack in room.lacks(spec)]
+    # Nodes that are too small for it say nothing about what it waits for, unless all are.
+    able = [room for room in lacking if spec.resources.within(room.node.facts.capacity)] or lacking
     freest: Mapping[Lack, Room] = {
-        Lack.CPU: max(lacking, key=lambda room: room.free.cpu_millis),
-        Lack.MEMORY: max(lacking, key=lambda room: room.free.memory_bytes),
-        Lack.GPU: max(lacking, key=lambda room: room.free.gpus),
+        Lack.CPU: max(able, key=lambda room: room.free.cpu_millis),
+        Lack.MEMORY: max(able, key=lambda room: room.free.memory_bytes),
+        Lack.GPU: max(able, key=lambda room: room.free.gpus),
     }
-    room = freest.get(lack, lacking[0])
+    room = freest.get(lack, able[0])
     one = _lack(lack, spec, room)
-    return Reason(
-        one.kind, f"{one.message} on {room.name}, the freest of {_count(count, 'node')} that lack", count
-    )
+    others = f", and too few on {_count(count - 1, 'other node')}" if count > 1 else ""
+    return Reason(one.kind, f"{one.message} on {room.name}{others}", count)

@@ -218,7 +218,7 @@ async def test_explain_says_what_each_node_lacks(running: Running, runner: FakeR
     }
     texts = {verdict.node: verdict.reasons[0].message for verdict in explained.nodes}
     assert texts["nodes/n0"] == "needs 4 CPUs; 2 of 8 are free"
-    assert "tenants/acme/jobs/wide waits" in explained.summary.lower()
+    assert "tenants/acme/jobs/wide waits" in explained.summary
     await client.submit("next", cpus=4)
     assert list((await client.explain("next")).ahead) == ["tenants/acme/jobs/wide"]
     running_one = await client.explain("busy")

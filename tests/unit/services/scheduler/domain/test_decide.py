@@ -96,7 +96,7 @@ def test_a_full_node_says_what_lacks_with_figures() -> None:
     (reason,) = decide(snapshot, BEGIN).pending[wide.name]
     assert reason.kind is Kind.CPU
     assert reason.nodes == 1
-    assert reason.message == "needs 4 CPUs; 2 of 8 are free on nodes/n0, the freest of 1 node that lack"
+    assert reason.message == "needs 4 CPUs; 2 of 8 are free on nodes/n0"
 
 
 def test_memory_and_gpus_are_told_apart() -> None:
@@ -265,3 +265,45 @@ def test_equal_jobs_share_one_answer(count: int) -> None:
     pending = [make_job(f"p{i}", cpus=2) for i in range(count)]
     snapshot = snapshot_of(nodes=[node], queues=[QUEUE], jobs=[*jobs, *pending], reservations=reservations)
     assert set(kinds(snapshot)) == {f"p{i}" for i in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("job", "nodes", "text"),
+    [
+        pytest.param(
+            make_job(cpus=9, memory=GIB),
+            [make_node()],
+            "9 CPUs, 1 GiB: more than the only node can hold even when idle; "
+            "ask for less, or add a larger node",
+            id="one worker",
+        ),
+        pytest.param(
+            make_job(workers=2, cpus=6),
+            [make_node("n0"), make_node("n1", cpus=4)],
+            "2 workers of 6 CPUs, 1 GiB: more than 2 nodes together can hold even when idle; "
+            "ask for less, or add a larger node",
+            id="a gang",
+        ),
+        pytest.param(
+            make_job(gpus=2, nearness=Nearness(min_gpu_bandwidth_gbps=100)),
+            [make_node(gpus=2, bandwidth=[[0, 20], [20, 0]])],
+            "even when all are idle, 1 node can't hold it as near as the job asks, with GPUs linked by "
+            "100 GB/s; relax placement",
+            id="links",
+        ),
+    ],
+)
+def test_what_never_fits_says_what_would_help(job: Job, nodes: list[Node], text: str) -> None:
+    decision = decide(snapshot_of(nodes=nodes, queues=[QUEUE], jobs=[job]), BEGIN)
+    assert [reason.message for reason in decision.pending[job.name]] == [text]
+
+
+def test_nodes_that_are_too_small_anyway_are_not_named_as_the_freest() -> None:
+    # n0 [2/8]   n1 [4/4]: 6 CPUs could only ever be n0's
+    jobs, reservations, node = busy(make_node(), 6)
+    wide = make_job("wide", cpus=6)
+    snapshot = snapshot_of(
+        nodes=[node, make_node("n1", cpus=4)], queues=[QUEUE], jobs=[*jobs, wide], reservations=reservations
+    )
+    (reason,) = decide(snapshot, BEGIN).pending[wide.name]
+    assert reason.message == "needs 6 CPUs; 2 of 8 are free on nodes/n0, and too few on 1 other node"
