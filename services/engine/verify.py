@@ -210,8 +210,10 @@ def _compare(got: Mapping[str, Array], expected: Mapping[str, Array], sizes: Map
         error = difference(left, right)
         allowed = HALF_TOLERANCE if right.dtype == np.float16 else TOLERANCE
         if not error <= allowed:
+            peak = float(np.max(np.abs(right.astype(np.float64))))
             raise _disagrees(
-                f"output {shown(name)} differs by {error:.3g} from ONNX Runtime's, more than {allowed:g}",
+                f"output {shown(name)}, whose values reach {peak:.3g}, differs by {error:.3g} from "
+                f"ONNX Runtime's, more than {allowed:g}",
                 sizes,
             )
         worst = max(worst, error)

@@ -33,6 +33,9 @@ def main(folder: Path) -> int:
     _confine(job["parent"], job["memory_bytes"], job["cpu_s"])
     try:
         _tell({"result": _make(folder, job)})
+    except errors.Exhausted as error:
+        # Coming back later doesn't help: it is this model that takes too much.
+        _refuse(error.message, "MODEL_TOO_LARGE")
     except errors.Error as error:
         _tell(
             {
@@ -43,14 +46,8 @@ def main(folder: Path) -> int:
             }
         )
     except (MemoryError, RecursionError):
-        _tell(
-            {
-                "error": "Invalid",
-                "message": f"the model takes more than {job['memory_bytes']} bytes of memory to work on",
-                "reason": "MODEL_TOO_LARGE",
-                "metadata": {},
-            }
-        )
+        text = f"the model takes more than {job['memory_bytes']} bytes of memory to work on"
+        _refuse(text, "MODEL_TOO_LARGE")
     return 0
 
 
@@ -81,6 +78,10 @@ def _make(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
         "comparisons": verdict.comparisons if verdict else 0,
         "plan_bytes": len(plan),
     }
+
+
+def _refuse(message: str, reason: str) -> None:
+    _tell({"error": "Invalid", "message": message, "reason": reason, "metadata": {}})
 
 
 def _tell_stage(stage: Stage) -> None:

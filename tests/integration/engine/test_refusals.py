@@ -226,6 +226,7 @@ async def test_a_model_that_takes_too_much_memory(
     )
     async with running_engine(tmp_path / "e", to_deployer, config=config) as engine:
         error = await refusal(engine.client().optimise(model))
-        assert isinstance(error, (Invalid, Exhausted))
+        assert isinstance(error, Invalid)
+        assert error.reason in ("MODEL_TOO_LARGE", "PEER_FAILED", "MODEL_CRASHES"), error
         _, result = await engine.client().optimise(await deployer.client().upload(mlp()))
         assert result.comparison_count

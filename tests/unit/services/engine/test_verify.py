@@ -55,7 +55,7 @@ def test_a_wrong_plan_is_refused_with_output_error_and_sizes() -> None:
     with pytest.raises(Precondition) as refused:
         verify(swapped(compiled(mlp()), "exp", "tanh"), Peer(mlp()).run, 5)
     assert refused.value.reason == "PLAN_DISAGREES"
-    assert "output 'y' differs by" in str(refused.value)
+    assert "output 'y', whose values reach" in str(refused.value)
     assert "at batch=1" in str(refused.value)
 
 
@@ -82,6 +82,16 @@ def test_other_types_shapes_and_nan(spoil: Callable[[np.ndarray], np.ndarray], t
     content = mlp()
     with pytest.raises(Precondition, match=text):
         verify(compiled(content), lambda feed: {"y": spoil(Peer(content).run(feed)["y"])}, 5)
+
+
+def test_answers_of_other_truth_are_refused() -> None:
+    m = Model("comparison")
+    m.add("Greater", m.input("x", "batch"), m.constant(np.float32(0)), output="y")
+    content = m.finish({"y": ("batch",)}, type_=TensorProto.BOOL)
+    plan = compiled(content)
+    assert verify(plan, Peer(content).run, 5).max_error == 0
+    with pytest.raises(Precondition, match="differs by inf"):
+        verify(plan, lambda feed: {"y": ~Peer(content).run(feed)["y"]}, 5)
 
 
 def test_indices_are_drawn_so_that_a_small_table_holds_them() -> None:
