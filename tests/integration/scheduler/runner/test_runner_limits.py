@@ -78,10 +78,19 @@ for pid in children:
     assert 60 * MIB < ended.peak_memory_bytes < 160 * MIB
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param("for i in $(seq 40); do sleep 1234567 & done; wait", id="many"),
+        # Each makes two more, seven generations long.
+        pytest.param(
+            "f() { [ $1 = 7 ] && sleep 1234567; f $(($1+1)) & f $(($1+1)) & wait; }; f 0", id="a bomb"
+        ),
+    ],
+)
 async def test_one_with_too_many_processes_is_ended(
-    folder: Path, services: ServerChannel, scheduler: FakeScheduler
+    folder: Path, services: ServerChannel, scheduler: FakeScheduler, script: str
 ) -> None:
-    script = "for i in $(seq 40); do sleep 1234567 & done; wait"
     async with running_runner(folder, services, process_count=20):
         worker = scheduler.start(["sh", "-c", script])
         assert (await scheduler.until_ended(worker)).worker.reason == "TOO_MANY_PROCESSES"

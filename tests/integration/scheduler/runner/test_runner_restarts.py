@@ -122,6 +122,19 @@ async def test_one_whose_keeper_is_killed_dies_and_is_lost(
     await eventually(lambda: not any(map(alive, pids)))
 
 
+async def test_a_keeper_heeds_no_signal_that_is_meant_for_the_runner(
+    runner: RunnerUnderTest, scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    worker = scheduler.start(["sh", "-c", f"while [ ! -e {go} ]; do sleep 0.05; done; exit 8"])
+    await scheduler.until_running(worker)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        os.kill(keeper(runner), number)
+    go.touch()
+    ended = (await scheduler.until_ended(worker)).worker
+    assert (ended.exit_code, ended.reason) == (8, "")
+
+
 async def test_one_whose_keeper_was_killed_meanwhile_is_lost(
     folder: Path, services: ServerChannel, scheduler: FakeScheduler
 ) -> None:
