@@ -29,6 +29,7 @@ from libs.task.event import event_from_json
 from libs.task.expression import read_expression
 from libs.task.pipeline import parse_pipeline
 from libs.task.trigger import parse_trigger
+from services.scheduler.runner.inventory import simulated
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -37,6 +38,7 @@ PAGES = sorted({*DOCS.glob("*.md"), *DOCS.glob("libs/*.md")} - {DOCS / "task-for
 PARSERS: Mapping[str, Callable[[str], object]] = {
     "event": event_from_json,
     "expression": read_expression,
+    "gpus": simulated,
     "pipeline": parse_pipeline,
     "trigger": parse_trigger,
 }

@@ -138,7 +138,7 @@ def test_no_json_crashes_it(value: object) -> None:
 
 def test_the_example_of_the_manual_works() -> None:
     manual = Path(__file__).parents[5] / "docs" / "scheduler-runner.md"
-    example = manual.read_text().partition("```json\n")[2].partition("```")[0]
+    example = manual.read_text().partition("```json gpus\n")[2].partition("```")[0]
     gpus, links = inventory.simulated(example)
     assert len(gpus) == 4
     assert max(link.bandwidth_gbps for link in links) == 96.0
