@@ -278,6 +278,16 @@ class Controller:
                 self._meter.ended(value)
         return revision
 
+    async def _commit_what_fits(self, change: Change, term: Term) -> int:
+        """Commit a change of a job, with fewer words where it is too large; 0 when it wasn't written."""
+        for wording in (change, lifecycle.without_messages(change)):
+            try:
+                return await self._commit(wording, term)
+            except Invalid as error:
+                _log.error("%s: %s", describe(change.puts[0]), error.message)
+        self._beaten = True
+        return 0
+
     async def _register(self, term: Term) -> None:
         """Put the nodes of new sessions into the store, then welcome their runners."""
         revision = 0
@@ -318,7 +328,7 @@ class Controller:
             moved = lifecycle.give_up(moved, lost.get(name, ()), "its runner has it no more", now)
             change = lifecycle.advance(moved, snapshot, now, self._randomness)
             if change is not None:
-                written = await self._commit(change, term)
+                written = await self._commit_what_fits(change, term)
                 revision = max(revision, written)
                 if not written:
                     beaten.add(name)

@@ -35,6 +35,7 @@ _PERMANENT = frozenset({DEADLINE, "ARTEFACT_MISSING"})
 _START_FAILED = "START_FAILED"
 # As a shell has it: found but can't be executed, and not found. Trying again doesn't help.
 _NO_PROGRAM = frozenset({126, 127})
+_LONGEST_REASON, _LONGEST_MESSAGE = 64, 256
 _FIRST_WAIT_S = 2.0
 _LONGEST_WAIT_S = 300.0
 
@@ -108,6 +109,17 @@ def refuse(job: Job, why: str, now: datetime) -> Change:
     return Change(puts=(_ended(job, JobState.FAILED, "TOO_LARGE", text, now),))
 
 
+def without_messages(change: Change) -> Change:
+    """Return a change whose jobs say less of their workers, where it was too large for a transaction."""
+    puts = []
+    for value in change.puts:
+        if isinstance(value, Job):
+            workers = tuple(replace(worker, message="") for worker in value.status.workers)
+            value = replace(value, status=replace(value.status, workers=workers))
+        puts.append(value)
+    return replace(change, puts=puts)
+
+
 def is_of(job: Job | None, worker: WorkerId) -> bool:
     """Tell whether a worker is one of a job's present attempt."""
     return (
@@ -132,10 +144,18 @@ def reported(job: Job, reports: Iterable[Report]) -> Job:
             rank=known.rank,
             node=known.node,
             start_time=said.start_time or known.start_time,
+            reason=_short(said.reason, _LONGEST_REASON),
+            message=_short(said.message, _LONGEST_MESSAGE),
         )
         if report.id.rank == 0 and report.artefacts:
             artefacts = report.artefacts
     return replace(job, status=replace(job.status, workers=tuple(workers), artefacts=artefacts))
+
+
+def _short(text: str, most: int) -> str:
+    """Return a text as it is kept: a gang's worth of them has to fit a transaction."""
+    printable = "".join(c if c.isprintable() else " " for c in text[: most + 1])
+    return printable if len(printable) <= most else printable[: most - 1] + "…"
 
 
 def give_up(job: Job, ranks: Iterable[int], why: str, now: datetime) -> Job:

@@ -1,5 +1,6 @@
 """What may be asked for: bounds and forms, with errors that name the field, the value and the remedy."""
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ MAX_WORDS, MAX_WORDS_BYTES = 256, 64 * 1024
 MAX_VARIABLES, MAX_VARIABLES_BYTES = 128, 64 * 1024
 MAX_FILES, MAX_PATH_BYTES = 256, 1024
 MAX_ARTEFACTS = 64
+MAX_STORED_BYTES = 448 * 1024
 MAX_WORKERS = 1024
 MAX_PRIORITY = 1000
 MAX_RETRIES = 100
@@ -70,6 +72,7 @@ def check_job_spec(spec: JobSpec, tenant: str) -> None:
         check_id(artefact.id, f"spec.artefacts[{i}].id")
     _unique("spec.artefacts", [artefact.id for artefact in spec.artefacts])
     _check_paths("spec.artefacts", [artefact.path for artefact in spec.artefacts])
+    _check_stored_size(spec)
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
@@ -156,6 +159,18 @@ def _check_environment(variables: Mapping[str, str]) -> None:
             bad("spec.environment", f"{key} is set by the runner; leave it out")
         if "\0" in value:
             bad("spec.environment", f"{key} holds a NUL character; leave it out")
+
+
+def _check_stored_size(spec: JobSpec) -> None:
+    """Refuse what would be within the other bounds and yet fill a transaction: escapes take six bytes."""
+    texts = [*spec.command, *spec.environment, *spec.environment.values()]
+    texts += [file.path for file in spec.files] + [artefact.path for artefact in spec.artefacts]
+    size = len(json.dumps(texts, ensure_ascii=False).encode())
+    if size > MAX_STORED_BYTES:
+        bad(
+            "spec",
+            f"takes {size} bytes as JSON; at most {MAX_STORED_BYTES} may be: put some of it into a file",
+        )
 
 
 def _check_paths(field: str, paths: list[str]) -> None:

@@ -163,7 +163,8 @@ def encode(value: Object | PastRequest) -> bytes:
         # The revision is the key's own.
         message.metadata.ClearField("etag")
         body = json_format.MessageToDict(message)
-    return json.dumps({"apiVersion": API_VERSION, "kind": kind, **body}, separators=(",", ":")).encode()
+    whole = {"apiVersion": API_VERSION, "kind": kind, **body}
+    return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode(key: Key, data: bytes, revision: int) -> Kept:

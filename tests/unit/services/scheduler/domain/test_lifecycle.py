@@ -173,3 +173,28 @@ def test_a_missing_artefact_is_named() -> None:
 def test_nothing_is_written_for_a_job_that_stays_as_it_is() -> None:
     made = running()
     assert lifecycle.advance(the(made), made.snapshot, BEGIN, FakeRandomness()) is None
+
+
+def test_what_runners_say_is_kept_short_and_printable() -> None:
+    made = running(2)
+    said = replace(exited(0, 3), message="bad\0\n" + "x" * 5000, reason="R" * 100)
+    made.say(NAME, BEGIN, r0=said)
+    worker = the(made).status.workers[0]
+    assert worker.message.startswith("bad  xxx")
+    assert worker.message.endswith("x…")
+    assert len(worker.message) == 256
+    assert len(worker.reason) == 64
+
+
+def test_a_change_that_is_too_large_says_less() -> None:
+    made = running(2)
+    job = the(made)
+    said = lifecycle.reported(
+        job, [Report(WorkerId(NAME, job.meta.uid, 1, 0), replace(exited(0, 3), message="why"))]
+    )
+    change = lifecycle.advance(said, made.snapshot, BEGIN, FakeRandomness())
+    assert change is not None
+    (less,) = lifecycle.without_messages(change).puts
+    assert isinstance(less, Job)
+    assert [worker.message for worker in less.status.workers] == ["", ""]
+    assert "why" in less.status.message

@@ -115,3 +115,10 @@ def test_a_node_out_of_bounds_is_refused(change: dict[str, object], text: str) -
 def test_labels_out_of_bounds_are_refused(labels: dict[str, str]) -> None:
     with pytest.raises(Invalid, match=r"metadata\.labels"):
         check_labels(labels)
+
+
+def test_what_grows_when_it_is_stored_is_counted_as_it_is_stored() -> None:
+    escapes = "\x01" * 60_000
+    check_job_spec(replace(SPEC, command=("a", escapes)), "acme")
+    with pytest.raises(Invalid, match="as JSON"):
+        check_job_spec(replace(SPEC, command=("a", escapes), environment={"A": escapes}), "acme")
