@@ -21,7 +21,7 @@ echo "started $$" >> "$DIARY"
 until [ -e "$GO" ]; do sleep 0.1; done
 echo "ended $$" >> "$DIARY"
 """
-VICTIMS = ("scheduler", "runner", "etcd", "runner", "scheduler")
+VICTIMS = (("scheduler",), ("runner",), ("etcd",), ("runner", "scheduler", "etcd"))
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +98,13 @@ def test_a_job_ends_once_whatever_is_killed_meanwhile(
         *(*flags, *files, "--", "sh", "-c", TRAINING),
     )
     until("the training to begin", diary.exists)
-    for victim in VICTIMS:
-        before = stack.pid(victim)
-        stack.kill(victim)
-        until(f"another {victim}", lambda victim=victim, before=before: stack.pid(victim) not in (0, before))
-        stack.wait_healthy(victim)
+    for victims in VICTIMS:
+        before = {victim: stack.pid(victim) for victim in victims}
+        for victim in victims:
+            stack.kill(victim)
+        for victim, pid in before.items():
+            until(f"another {victim}", lambda victim=victim, pid=pid: stack.pid(victim) not in (0, pid))
+        stack.wait_healthy(*victims)
         assert job(cloud, "train")["status"]["state"] == "STATE_RUNNING"
     assert len(taken(stack, cloud)) == 1
     go.touch()
