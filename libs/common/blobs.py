@@ -214,7 +214,9 @@ class BlobClient:
             Unavailable: when the deployer isn't there for too long.
         """
         request = blob_pb2.StatBlobRequest(digest=digest)
-        return BlobRef.from_proto((await self._call(lambda: self._stub.StatBlob(request, timeout=_CALL_S))).blob)
+        return BlobRef.from_proto(
+            (await self._call(lambda: self._stub.StatBlob(request, timeout=_CALL_S))).blob
+        )
 
     async def pin(self, ref: BlobRef, resource: str) -> None:
         """Keep a blob as long as `resource` (a name of a kind that this service owns) needs it.
