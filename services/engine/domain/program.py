@@ -1,9 +1,9 @@
 """A program of atomic operators and rasters over symbolic shapes.
 
 Decomposition makes it, merging improves it. Values are numbered; each is written once, by an input, a
-constant or one instruction, before it is read. A decomposed program reads whole values only, and each movement
-of data is a raster of its own. Merging turns chains of rasters into one, and rasters into views of what reads
-them. `libs.runtime.plan` is the same with places in memory.
+constant or one instruction, before it is read. A decomposed program reads whole values only, and each
+movement of data is a raster of its own. Merging turns chains of rasters into one, and rasters into views of
+what reads them. `libs.runtime.plan` is the same with places in memory.
 """
 
 from __future__ import annotations
