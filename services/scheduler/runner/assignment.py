@@ -18,7 +18,7 @@ from services.scheduler.domain.objects import JobSpec, Worker, WorkerId, WorkerP
 from services.scheduler.runner.folder import Record, WorkerFolder
 
 MARK = "ISTHMUS_WORKER"
-"""In the environment of every process of a worker: its folder's name. What was left behind is found by it."""
+"""In the environment of every process of a worker: its folder. What was left behind is found by it."""
 # What a program needs of the runner's own environment; everything else may be secret.
 _PASSED_ON = ("LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -92,7 +92,7 @@ def environment(assignment: Assignment, folder: WorkerFolder, own: Mapping[str, 
             "ISTHMUS_JOB": str(worker.job),
             "ISTHMUS_ATTEMPT": str(worker.attempt),
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, assignment.placement.gpus)),
-            MARK: folder.path.name,
+            MARK: str(folder.path),
         }
     )
     return env
@@ -217,7 +217,7 @@ def _not_started(assignment: Assignment, folder: WorkerFolder, number: int) -> t
         hint = did_you_mean(command, _on_path(path))
         if (folder.job / command).is_file():
             hint = f"; did you mean './{command}'?"
-        return _NOT_FOUND, f"command: {shown(command)} isn't on the PATH ({path}){hint}"
+        return _NOT_FOUND, f"command: {shown(command)} isn't on the PATH{hint} (PATH is {path})"
     if number == errno.ENOENT and file.is_file():
         return (
             _NOT_EXECUTABLE,

@@ -146,14 +146,14 @@ async def _readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-def sweep(key: str, user_id: int | None = None) -> bool:
+def sweep(folder: WorkerFolder, user_id: int | None = None) -> bool:
     """Kill every process of a worker whose keeper is gone; blocks. False when some don't end.
 
     They are known by their user where workers have their own, and else by the mark in their environment,
     which a process can take off.
     """
     give_up = time.monotonic() + _SWEEP_S
-    mark = f"{MARK}={key}".encode()
+    mark = os.fsencode(f"{MARK}={folder.path}")
     while time.monotonic() < give_up:
         found = False
         for path in Path("/proc").iterdir():

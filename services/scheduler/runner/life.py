@@ -121,7 +121,7 @@ class Life:
             keeper.wake()
             await keeper.ended()
             keeper.close()
-        await asyncio.to_thread(sweep, self.folder.path.name, self.folder.user_id())
+        await asyncio.to_thread(sweep, self.folder, self.folder.user_id())
         text = "the runner failed to look after it; its log says how"
         self._tell(failed(self._assignment, "LOST", text, self._tools.clock), _ENDED)
 
@@ -223,7 +223,7 @@ class Life:
 
     async def _lost(self) -> Worker:
         """Return what became of a worker whose keeper was killed, once nothing of it is left."""
-        gone = await asyncio.to_thread(sweep, self.folder.path.name, self.folder.user_id())
+        gone = await asyncio.to_thread(sweep, self.folder, self.folder.user_id())
         message = "its keeper was killed, its records were spoilt, or the machine restarted"
         if not gone:
             message += "; some of its processes couldn't be ended"

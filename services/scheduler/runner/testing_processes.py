@@ -21,6 +21,7 @@ from libs.common.identity import (
     load_or_create_key,
     publish_key,
 )
+from services.scheduler.runner.folder import WorkerFolder
 from services.scheduler.runner.keepers import sweep
 from services.scheduler.testing_runner import Client
 
@@ -147,7 +148,7 @@ class Processes:
             process.wait()
         for folder in self.folder.glob("*/workers/*-*-*"):
             (folder / "stop.none").unlink(missing_ok=True)
-            await asyncio.to_thread(sweep, folder.name)
+            await asyncio.to_thread(sweep, WorkerFolder(folder))
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ import pytest
 
 from libs.common.testing import ServerChannel
 from libs.common.testing_blobs import MemoryBlobService
+from services.scheduler.runner.folder import WorkerFolder
 from services.scheduler.runner.keepers import sweep
 from services.scheduler.runner.testing import FakeScheduler, RunnerUnderTest, fake_services, running_runner
 
@@ -32,7 +33,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     yield workers
     for left in workers.iterdir():
         (left / "stop.none").unlink(missing_ok=True)
-        sweep(left.name)
+        sweep(WorkerFolder(left))
 
 
 @pytest.fixture

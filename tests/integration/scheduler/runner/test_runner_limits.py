@@ -9,11 +9,14 @@ import pytest
 
 from isthmus.scheduler.v1 import object_pb2
 from libs.common.testing import ServerChannel, eventually
+from services.scheduler.runner.folder import WorkerFolder
 from services.scheduler.runner.keepers import sweep
 from services.scheduler.runner.testing import FakeScheduler, RunnerUnderTest, running_runner
 
 EXITED = object_pb2.Worker.STATE_EXITED
 MIB = 2**20
+# How long a process sleeps that is looked for: a number that no other process that tests uses.
+LONG = str(10**8 + os.getpid())
 HUNGRY = """
 import sys, time
 kept = []
@@ -24,7 +27,7 @@ while True:
 IGNORES = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 
 
-def processes_with(text: bytes) -> list[int]:
+def processes_with(text: str) -> list[int]:
     """Return the processes whose command line holds a text."""
     found = []
     for path in Path("/proc").iterdir():
@@ -33,7 +36,7 @@ def processes_with(text: bytes) -> list[int]:
                 line = (path / "cmdline").read_bytes()
             except OSError:
                 continue
-            if text in line:
+            if text.encode() in line:
                 found.append(int(path.name))
     return found
 
@@ -81,10 +84,10 @@ for pid in children:
 @pytest.mark.parametrize(
     "script",
     [
-        pytest.param("for i in $(seq 40); do sleep 1234567 & done; wait", id="many"),
+        pytest.param(f"for i in $(seq 40); do sleep {LONG} & done; wait", id="many"),
         # Each makes two more, seven generations long.
         pytest.param(
-            "f() { [ $1 = 7 ] && sleep 1234567; f $(($1+1)) & f $(($1+1)) & wait; }; f 0", id="a bomb"
+            f"f() {{ [ $1 = 7 ] && sleep {LONG}; f $(($1+1)) & f $(($1+1)) & wait; }}; f 0", id="a bomb"
         ),
     ],
 )
@@ -94,7 +97,7 @@ async def test_one_with_too_many_processes_is_ended(
     async with running_runner(folder, services, process_count=20):
         worker = scheduler.start(["sh", "-c", script])
         assert (await scheduler.until_ended(worker)).worker.reason == "TOO_MANY_PROCESSES"
-    assert processes_with(b"1234567") == []
+    assert processes_with(LONG) == []
 
 
 async def test_at_the_deadline_it_is_over(runner: RunnerUnderTest, scheduler: FakeScheduler) -> None:
@@ -144,13 +147,11 @@ async def test_the_first_reason_to_end_stays(runner: RunnerUnderTest, scheduler:
 async def test_whatever_a_worker_leaves_behind_ends_with_it(
     runner: RunnerUnderTest, scheduler: FakeScheduler
 ) -> None:
-    script = (
-        "sleep 7654321 & setsid sleep 7654321 & (setsid sh -c 'sleep 7654321 & sleep 7654321' &) ; exit 5"
-    )
+    script = f"sleep {LONG} & setsid sleep {LONG} & (setsid sh -c 'sleep {LONG} & sleep {LONG}' &) ; exit 5"
     worker = scheduler.start(["sh", "-c", script])
     ended = (await scheduler.until_ended(worker)).worker
     assert (ended.exit_code, ended.reason) == (5, "")
-    assert processes_with(b"7654321") == []
+    assert processes_with(LONG) == []
 
 
 async def test_the_end_of_one_leaves_the_others_alone(
@@ -218,17 +219,17 @@ async def test_a_worker_that_takes_its_own_records_away_ends_all_the_same(
 async def test_nobody_is_left_when_a_worker_is_killed_from_outside(
     runner: RunnerUnderTest, scheduler: FakeScheduler
 ) -> None:
-    worker = scheduler.start(["sh", "-c", "echo $$; sleep 2345678"])
+    worker = scheduler.start(["sh", "-c", f"echo $$; sleep {LONG}"])
     await scheduler.until(lambda: scheduler.log(worker).endswith(b"\n"))
     os.kill(int(scheduler.log(worker)), 9)
     ended = (await scheduler.until_ended(worker)).worker
     assert (ended.state, ended.exit_code, ended.reason) == (EXITED, 137, "")
     assert "SIGKILL" in ended.message
-    await eventually(lambda: processes_with(b"2345678") == [])
+    await eventually(lambda: processes_with(LONG) == [])
 
 
-def test_sweeping_what_was_never_there_is_quick_and_well() -> None:
-    assert sweep("no-such-worker-1-0")
+def test_sweeping_what_was_never_there_is_well(tmp_path: Path) -> None:
+    assert sweep(WorkerFolder(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["exit", "running", "shim", "launch", "lock", "log", "start"])
@@ -268,11 +269,11 @@ async def test_a_fault_of_the_runner_ends_the_worker_and_not_the_runner(
 
     with monkeypatch.context() as patched:
         patched.setattr("services.scheduler.runner.life.assignments.running", broken)
-        worker = scheduler.start(["sh", "-c", "echo $$; sleep 3456789"])
+        worker = scheduler.start(["sh", "-c", f"echo $$; sleep {LONG}"])
         assert (await scheduler.until_ended(worker)).worker.reason == "LOST"
         patched.setattr("services.scheduler.runner.folder.Path.touch", broken)
         other = scheduler.start(["true"], "other")
         assert (await scheduler.until_ended(other)).worker.reason == "START_FAILED"
-    assert processes_with(b"3456789") == []
+    assert processes_with(LONG) == []
     third = scheduler.start(["sh", "-c", "exit 3"], "third")
     assert (await scheduler.until_ended(third)).worker.exit_code == 3

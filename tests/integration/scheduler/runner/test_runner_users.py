@@ -10,13 +10,15 @@ import pytest
 
 from libs.common.testing import ServerChannel, eventually
 from libs.common.testing_blobs import MemoryBlobService
+from services.scheduler.runner.folder import WorkerFolder
 from services.scheduler.runner.keepers import sweep
 from services.scheduler.runner.testing import FakeScheduler, RunnerUnderTest, running_runner
 from services.scheduler.runner.users import Users
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run programs as other users")
 
-FIRST = 765_000
+# Another range for each process that tests: what one leaves behind is killed by its user.
+FIRST = 1_000_000 + 10 * os.getpid()
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def open_folder() -> Iterator[Path]:
         Path(name).chmod(0o711)
         yield Path(name) / "workers"
         for user_id in range(FIRST, FIRST + 10):
-            sweep("none", user_id)
+            sweep(WorkerFolder(Path(name)), user_id)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_the_jobs_own_variables_win_over_ours_where_they_may() -> None:
     assert (env["RANK"], env["OMP_NUM_THREADS"], env["PATH"]) == ("1", "9", "/mine")
     assert env["MKL_NUM_THREADS"] == "2"
     assert env["CUDA_VISIBLE_DEVICES"] == "2,0"
-    assert env["ISTHMUS_WORKER"] == "uid1-3-1"
+    assert env["ISTHMUS_WORKER"] == "/w/uid1-3-1"
     assert env["HOME"] == "/w/uid1-3-1/job"
 
 
