@@ -85,8 +85,9 @@ def accepts(operator: str, index: int, view: ValueView, bounds: Bounds) -> bool:
     """Tell whether an operator works as well on a view as on a dense copy of it.
 
     Elementwise operators, reductions and scans take any strides: each element is read once. A matrix product
-    goes to BLAS only when one of the last two axes is contiguous and the other's step at least as long;
-    otherwise numpy multiplies element by element. Gathering copies its data first unless they are dense.
+    goes to BLAS as it is when one of the last two axes is contiguous and the other's step at least as long;
+    numpy copies anything else on each call, or multiplies element by element in older versions. Gathering
+    copies its whole data first unless they are dense.
     """
     kind = ATOMICS[operator].kind
     if kind == "gather":
