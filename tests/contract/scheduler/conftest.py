@@ -1,4 +1,5 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,34 @@ from services.scheduler.stores.etcd import EtcdStore
 from services.scheduler.stores.memory import MemoryStore
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A store, and how to make it forget its history up to a revision."""
+
+    store: Store
+    compact: Callable[[int], Awaitable[None]]
+
+
 @pytest.fixture(params=["memory", "etcd"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+async def stored(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stored]:
     if request.param == "memory":
-        made: Store = MemoryStore()
-        yield made
-        await made.close()
+        memory = MemoryStore()
+        yield Stored(memory, lambda revision: memory.compact())
+        await memory.close()
         return
     async with EtcdServer(tmp_path) as server:
         client = EtcdClient(server.endpoints, clock=SystemClock(), randomness=SystemRandomness())
-        made = EtcdStore(client, leader_ttl_s=2.0, liveness_s=2.0)
-        yield made
-        await made.close()
+        store = EtcdStore(client, leader_ttl_s=2.0, liveness_s=2.0)
+        yield Stored(store, server.compact)
+        await store.close()
+
+
+@pytest.fixture
+def store(stored: Stored) -> Store:
+    return stored.store
+
+
+@pytest.fixture
+def compact(stored: Stored) -> Callable[[int], Awaitable[None]]:
+    """Make the store forget its history up to a revision."""
+    return stored.compact

@@ -1,7 +1,7 @@
 """What every store of the scheduler does."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
@@ -33,6 +33,7 @@ from services.scheduler.store import (
     AliveKey,
     Batch,
     Event,
+    HistoryLost,
     Kept,
     Key,
     Leader,
@@ -246,3 +247,21 @@ async def test_more_than_a_page_is_loaded_at_one_revision(store: Store) -> None:
     found = await store.load()
     assert len(found.events) == 600
     assert len({event.key for event in found.events}) == 600
+
+
+async def test_a_watch_from_a_forgotten_revision_says_so(
+    store: Store, compact: Callable[[int], Awaitable[None]]
+) -> None:
+    first = await store.commit(Change(puts=(make_queue("a"),)))
+    await store.commit(Change(puts=(make_queue("b"),)))
+    last = await store.commit(Change(puts=(make_queue("c"),)))
+    await compact(last)
+    with pytest.raises(HistoryLost):
+        async with asyncio.timeout(WITHIN_S):
+            await anext(aiter(store.watch(first)))
+    loaded = await store.load()
+    assert loaded.revision >= last
+    async with aclosing(store.watch(loaded.revision)) as batches:  # type: ignore[type-var]
+        taking = asyncio.create_task(take(batches, 1))
+        await store.commit(Change(puts=(make_queue("d"),)))
+        assert [event.key for event in await taking] == [make_queue("d").name]
