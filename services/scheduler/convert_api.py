@@ -2,7 +2,7 @@
 
 from isthmus.scheduler.v1 import object_pb2 as pb
 from isthmus.scheduler.v1 import scheduler_pb2 as api
-from libs.common.names import JobName, NodeName, QueueName, TenantName, check_id
+from libs.common.names import NodeName, QueueName, TenantName, check_id
 from services.scheduler import convert, convert_job
 from services.scheduler.domain.jobs import Explanation, JobView, NewJob
 from services.scheduler.domain.logs import LogPart
@@ -117,9 +117,3 @@ def log_part(part: LogPart, expected: int) -> api.ReadLogsResponse:
     return api.ReadLogsResponse(
         data=part.data, offset_bytes=part.offset, dropped_bytes=max(0, part.offset - expected)
     )
-
-
-def job_id(view: JobView) -> str:
-    """Return what lists of jobs are sorted by."""
-    name: JobName = view.job.name
-    return name.job

@@ -1,7 +1,7 @@
 """For tests: a scheduler in this process, users and runners of it, and builders of what it keeps."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -41,6 +41,7 @@ from services.scheduler.domain.objects import (
     WorkerPlacement,
     WorkerState,
 )
+from services.scheduler.domain.snapshot import Snapshot
 from services.scheduler.metrics import Metrics
 from services.scheduler.pins import NoPins
 from services.scheduler.store import Store
@@ -49,18 +50,12 @@ from services.scheduler.testing_runner import Client, FakeRunner
 
 GIB = 2**30
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-ActingAs = Callable[[Identity | None], Channel]
-JobStates = pb.JobStatus.State
-WorkerStates = pb.Worker.State
 
 
 # ---- builders ----
 def user(tenant: str = "acme", *scopes: str) -> Identity:
     """Return a user of a tenant, who may do everything unless told otherwise."""
     return Identity(tenant, f"tenants/{tenant}/keys/test", "user", frozenset(scopes or ("*",)), GATEWAY)
-
-
-OPERATOR = user("default")
 
 
 def links(rows: Sequence[Sequence[float]]) -> tuple[Link, ...]:
@@ -125,6 +120,27 @@ def make_job(
         Meta(f"uid{name}", BEGIN - timedelta(seconds=age_s)),
         replace(made, **spec),  # type: ignore[arg-type]
         status or JobStatus(),
+    )
+
+
+def snapshot_of(
+    *,
+    nodes: Iterable[Node] = (),
+    queues: Iterable[Queue] = (),
+    jobs: Iterable[Job] = (),
+    reservations: Iterable[Reservation] = (),
+    lost: Iterable[NodeName] = (),
+    revision: int = 1,
+) -> Snapshot:
+    """Return a snapshot of these objects; every node is ready but those in `lost`."""
+    by_name = {node.name: node for node in nodes}
+    return Snapshot(
+        revision,
+        by_name,
+        {queue.name: queue for queue in queues},
+        {job.name: job for job in jobs},
+        {reservation.name: reservation for reservation in reservations},
+        frozenset(by_name) - frozenset(lost),
     )
 
 

@@ -20,8 +20,9 @@ from services.scheduler.domain.objects import (
     WorkerId,
     WorkerState,
 )
-from services.scheduler.domain.snapshot import Snapshot, snapshot_of
+from services.scheduler.domain.snapshot import Snapshot
 from services.scheduler.stores.memory import at_revision, key_of
+from services.scheduler.testing import snapshot_of
 
 
 class World:

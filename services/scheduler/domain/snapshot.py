@@ -1,6 +1,6 @@
 """The state at one revision: what decisions are made from."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from libs.common.names import JobName, NodeName, QueueName, ReservationName
@@ -50,24 +50,3 @@ class Snapshot:
                 queue = job.spec.queue
                 out[queue] = out.get(queue, NO_RESOURCES) + reservation.total
         return out
-
-
-def snapshot_of(
-    *,
-    nodes: Iterable[Node] = (),
-    queues: Iterable[Queue] = (),
-    jobs: Iterable[Job] = (),
-    reservations: Iterable[Reservation] = (),
-    lost: Iterable[NodeName] = (),
-    revision: int = 1,
-) -> Snapshot:
-    """Return a snapshot of these objects; every node is ready but those in `lost`."""
-    by_name = {node.name: node for node in nodes}
-    return Snapshot(
-        revision,
-        by_name,
-        {queue.name: queue for queue in queues},
-        {job.name: job for job in jobs},
-        {reservation.name: reservation for reservation in reservations},
-        frozenset(by_name) - frozenset(lost),
-    )

@@ -17,8 +17,8 @@ from services.scheduler.domain.objects import (
     Resources,
 )
 from services.scheduler.domain.reasons import Kind
-from services.scheduler.domain.snapshot import Snapshot, snapshot_of
-from services.scheduler.testing import BEGIN, GIB, hold, make_job, make_node, make_queue
+from services.scheduler.domain.snapshot import Snapshot
+from services.scheduler.testing import BEGIN, GIB, hold, make_job, make_node, make_queue, snapshot_of
 
 QUEUE = make_queue()
 
