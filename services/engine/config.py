@@ -68,7 +68,7 @@ class EngineConfig(ServiceConfig):
         metadata={"help": "bytes of plans kept in memory, their buffers included", "min": _MIB},
     )
     infer_call_bytes: int = field(
-        default=256 * _MIB, metadata={"help": "bytes of buffers that one plan's calls may take", "min": _MIB}
+        default=512 * _MIB, metadata={"help": "bytes of buffers that one plan's calls may take", "min": _MIB}
     )
 
     def validate(self) -> Iterable[str]:

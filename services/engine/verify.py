@@ -27,7 +27,7 @@ TOLERANCE = 1e-4
 HALF_TOLERANCE = 5e-3
 """The same for outputs of 16-bit floats, whose own steps are 1e-3."""
 MAX_MEMORY_BYTES = 256 * 1024**2
-"""Sizes of dimensions that take more for a call aren't tried."""
+"""Sizes of dimensions that take more for a call aren't tried, but for the smallest."""
 MAX_CALCULATIONS = 4_000_000_000
 """Sizes of dimensions that take more for a call aren't tried, but for the smallest."""
 _LONGEST_TEXT = 500
@@ -88,7 +88,7 @@ def verify(plan: Plan, peer: Run, seed: int) -> Verdict:
         Precondition: PLAN_DISAGREES, naming output, error and sizes.
         Invalid: when the peer can't run the model, or the plan can't at any inputs that were tried.
     """
-    program = Program(plan, max_buffer_bytes=MAX_MEMORY_BYTES, max_bindings=1)
+    program = Program(plan, max_bindings=1)
     randomness = np.random.default_rng(seed)
     worst, count = 0.0, 0
     for sizes in _sizes(plan):

@@ -8,10 +8,11 @@ import pytest
 from onnx import TensorProto
 
 from libs.common.errors import Invalid, Precondition
+from libs.runtime.layout import lay_out
 from libs.runtime.plan import Compute, Plan
 from services.engine.pipeline import Stages, compile_model
 from services.engine.testing_models import MODELS, Model, mlp
-from services.engine.verify import Peer, difference, verify
+from services.engine.verify import MAX_MEMORY_BYTES, Peer, difference, verify
 
 
 def compiled(content: bytes, **dimensions: tuple[int, int]) -> Plan:
@@ -32,6 +33,17 @@ def test_plans_agree_at_several_sizes(name: str) -> None:
     assert verdict.comparisons == 8
     batches = {next(iter(shapes.values()))[0] for shapes in seen}
     assert batches == {1, 2, 3, 17}
+
+
+def test_the_smallest_sizes_are_tried_however_much_they_take() -> None:
+    m = Model("wide")
+    grown = m.add("Expand", m.input("x", "batch", 1), m.constant(np.array([1, 5_000_000], np.int64)))
+    m.add("ReduceMax", m.add("Neg", m.add("Neg", m.add("Neg", grown))), axes=[1], output="y")
+    content = m.finish({"y": ("batch", 1)})
+    plan = compiled(content)
+    assert lay_out(plan, (17,)).arena_bytes > MAX_MEMORY_BYTES
+    assert verify(plan, Peer(content).run, 5).comparisons == 6
+    assert verify(compiled(content, batch=(17, 17)), Peer(content).run, 5).comparisons == 2
 
 
 def test_a_fixed_dimension_is_compared_at_its_size_alone() -> None:
