@@ -12,7 +12,7 @@ import psutil
 MARKER = "ISTHMUS_STACK"
 """Variable in the environment of every process of a stack; its value is the stack's home."""
 WORKER = "ISTHMUS_WORKER"
-"""Variable in the environment of every process of a job, which gets nothing else of its runner's."""
+"""Variable in the environment of every process of a job: the folder that its runner keeps it in."""
 KEEPER = ("-I", "-S", "-E", "boot.py")
 """What a job's keeper is started with; its folder follows."""
 
@@ -88,7 +88,7 @@ def _works_below(process: psutil.Process, folder: Path) -> bool:
         environ, command = process.environ(), process.cmdline()
     except (psutil.Error, OSError):
         return False
-    if WORKER in environ and Path(environ.get("HOME", "/")).is_relative_to(folder):
+    if Path(environ.get(WORKER, "/")).is_relative_to(folder):
         return True
     keeper = [Path(word).name for word in command[1 : len(KEEPER) + 1]] == list(KEEPER)
     return keeper and any(Path(word).is_relative_to(folder) for word in command[len(KEEPER) + 1 :])

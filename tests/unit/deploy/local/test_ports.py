@@ -53,7 +53,7 @@ def test_who_listens_is_found_and_who_does_not_is_not() -> None:
     ("arguments", "environ"),
     [
         (("-I", "-S", "-E", "{folder}/boot.py", "{home}/runner/workers/u-1-0"), {}),
-        (("{folder}/boot.py",), {"ISTHMUS_WORKER": "u-1-0", "HOME": "{home}/runner/workers/u-1-0/job"}),
+        (("{folder}/boot.py",), {"ISTHMUS_WORKER": "{home}/runner/workers/u-1-0"}),
     ],
     ids=["its keeper", "its program"],
 )
