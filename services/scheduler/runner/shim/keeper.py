@@ -309,5 +309,7 @@ def main(arguments: list[str]) -> int:
     _close_others((lock_fd, ready_fd))
     for fd in (lock_fd, ready_fd):
         os.set_inheritable(fd, False)
+    # It holds no folder but the worker's own, and is seen to belong to it.
+    os.chdir(folder)
     Keeper(folder, ready_fd).run()
     return 0

@@ -29,6 +29,11 @@ def keeper(runner: RunnerUnderTest, name: str = "trainuid-1-0") -> int:
     return int(record["pid"])
 
 
+def works_in(pid: int) -> Path:
+    """Return a process's working directory."""
+    return Path(f"/proc/{pid}/cwd").readlink()
+
+
 def alive(pid: int) -> bool:
     """Tell whether a process runs; a zombie doesn't."""
     try:
@@ -128,6 +133,7 @@ async def test_a_keeper_heeds_no_signal_that_is_meant_for_the_runner(
     go = tmp_path / "go"
     worker = scheduler.start(["sh", "-c", f"while [ ! -e {go} ]; do sleep 0.05; done; exit 8"])
     await scheduler.until_running(worker)
+    assert works_in(keeper(runner)) == runner.folder / "trainuid-1-0"
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         os.kill(keeper(runner), number)
     go.touch()
