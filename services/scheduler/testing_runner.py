@@ -19,6 +19,7 @@ from libs.common.errors import Error, Internal, Unavailable
 GIB = 2**30
 State = pb.JobStatus.State
 WorkerState = pb.Worker.State
+_HEARTBEAT_S = 0.5
 _ENDED = (State.STATE_SUCCEEDED, State.STATE_FAILED, State.STATE_CANCELLED)
 
 
@@ -206,7 +207,11 @@ class FakeRunner:
         outbox: "asyncio.Queue[wire.AttachRequest]",
     ) -> None:
         while True:
-            message = await outbox.get()
+            try:
+                async with asyncio.timeout(_HEARTBEAT_S):
+                    message = await outbox.get()
+            except TimeoutError:
+                message = wire.AttachRequest(heartbeat=wire.Heartbeat())
             # What breaks here, reading tells.
             with suppress(grpc.RpcError, asyncio.InvalidStateError):
                 await call.write(message)
@@ -302,10 +307,6 @@ class FakeRunner:
         report.artefacts.extend(artefacts)
         self._outbox.put_nowait(wire.AttachRequest(report=report))
         return report.sequence
-
-    def heartbeat(self) -> None:
-        """Say that the runner is there."""
-        self._outbox.put_nowait(wire.AttachRequest(heartbeat=wire.Heartbeat()))
 
     async def write(
         self, start: wire.StartWorker, data: bytes, offset: int = 0, *, last: bool = False
