@@ -74,13 +74,18 @@ class SchedulerProcess:
         await self._process.wait()
         raise AssertionError(b"".join(seen).decode())
 
-    async def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Kill it; nothing happens when it doesn't run."""
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def kill(self) -> None:
+        """Kill it, stalled or not; nothing happens when it doesn't run."""
         process, self._process = self._process, None
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
+            process.kill()
         await process.wait()
         if self._drain is not None:
             await self._drain
