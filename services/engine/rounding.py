@@ -1,0 +1,94 @@
+"""Tells rounding from disagreement: the same plan in 64-bit floats is the judge.
+
+Two right implementations of one model differ by what 32-bit floats lose, and where outputs are large or
+nearly cancel, that is more than any fixed tolerance. A plan that is wrong is as wrong in 64 bits, so the other
+side must come close to the wide plan: as close as the narrow plan itself does, within a factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from libs.runtime.numpy_types import DTYPES
+from libs.runtime.plan import DataType, Extent, Operation, Plan, Raster, Tensor
+from libs.runtime.program import Program
+
+Array = npt.NDArray[Any]
+
+_NARROW = (DataType.FLOAT16, DataType.FLOAT32)
+_GROWTH = 4
+"""How many times larger places become: enough for 16 bits that become 64."""
+_FACTOR = 8.0
+"""How much farther than the narrow plan the other side may be from the wide one."""
+_MOST_NOISE = 1e-3
+"""Of the output's largest value: a plan that rounds more than this isn't judged, but refused."""
+
+
+def explained_by_rounding(
+    plan: Plan,
+    feed: Mapping[str, Array],
+    name: str,
+    expected: Array,
+    tolerance: float,
+    max_buffer_bytes: int,
+) -> bool:
+    """Tell whether an output that differs from `expected` by more than `tolerance` does so by rounding alone.
+
+    Raises Exhausted where the wide plan takes more than `max_buffer_bytes` for a call.
+    """
+    if not np.issubdtype(expected.dtype, np.floating):
+        return False
+    wide = Program(widened(plan), max_buffer_bytes=max_buffer_bytes, max_bindings=0)
+    specs = {spec.name: spec.dtype for spec in wide.inputs}
+    exact = wide.run({key: array.astype(specs[key]) for key, array in feed.items()})[name]
+    narrow = Program(plan, max_bindings=0).run(feed)[name].astype(np.float64)
+    if not (np.isfinite(exact).all() and np.isfinite(narrow).all() and np.isfinite(expected).all()):
+        return False
+    noise = float(np.max(np.abs(narrow - exact)))
+    if noise > _MOST_NOISE * max(1.0, float(np.max(np.abs(exact)))):
+        return False
+    allowed = _FACTOR * noise + tolerance * np.maximum(1.0, np.abs(exact))
+    return bool((np.abs(expected.astype(np.float64) - exact) <= allowed).all())
+
+
+def widened(plan: Plan) -> Plan:
+    """Return the plan with each tensor of narrow floats as 64-bit ones, in places that are large enough."""
+    extents = [*plan.extents, Extent(Operation.CONSTANT, _GROWTH)]
+    growth = len(extents) - 1
+
+    def grown(index: int) -> int:
+        extents.append(Extent(Operation.MULTIPLY, left=index, right=growth))
+        return len(extents) - 1
+
+    buffers = tuple(replace(buffer, size_bytes=grown(buffer.size_bytes)) for buffer in plan.buffers)
+    tensors = []
+    for tensor in plan.tensors:
+        if tensor.placement is not None:
+            place = replace(tensor.placement, offset_bytes=grown(tensor.placement.offset_bytes))
+            tensor = replace(tensor, placement=place)
+        tensors.append(_wide_tensor(tensor))
+    steps = []
+    for step in plan.steps:
+        kind = step.kind
+        if isinstance(kind, Raster) and kind.fill:
+            kind = replace(kind, fill=_wide(plan.tensors[kind.output].type, kind.fill))
+        steps.append(replace(step, kind=kind))
+    return replace(plan, extents=tuple(extents), buffers=buffers, tensors=tuple(tensors), steps=tuple(steps))
+
+
+def _wide_tensor(tensor: Tensor) -> Tensor:
+    constant = None if tensor.constant is None else _wide(tensor.type, tensor.constant)
+    return replace(
+        tensor, type=DataType.FLOAT64 if tensor.type in _NARROW else tensor.type, constant=constant
+    )
+
+
+def _wide(type_: DataType, data: bytes) -> bytes:
+    if type_ not in _NARROW:
+        return data
+    return np.frombuffer(data, DTYPES[type_].newbyteorder("<")).astype("<f8").tobytes()
