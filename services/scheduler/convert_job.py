@@ -53,7 +53,7 @@ def job_spec(message: pb.JobSpec, tenant: str) -> JobSpec:
         environment=dict(message.environment),
         files=tuple(JobFile(file.path, blob(file.blob), file.executable) for file in message.files),
         worker_count=message.worker_count or 1,
-        resources=resources(message.resources) if message.HasField("resources") else DEFAULT_RESOURCES,
+        resources=_worker_resources(message.resources),
         priority=message.priority,
         nearness=Nearness(
             enum_of(Mode, near.mode or Mode.PREFERRED.value, "spec.placement.mode"),
@@ -67,6 +67,15 @@ def job_spec(message: pb.JobSpec, tenant: str) -> JobSpec:
         artefacts=tuple(Artefact(artefact.id, artefact.path) for artefact in message.artefacts),
         retention=_span_or(message, "retention_time", _DEFAULTS.retention),
         cancelled=message.cancelled,
+    )
+
+
+def _worker_resources(message: pb.Resources) -> Resources:
+    """Read what a worker takes; of CPU and memory each takes some."""
+    return Resources(
+        message.cpu_millis or DEFAULT_RESOURCES.cpu_millis,
+        message.memory_bytes or DEFAULT_RESOURCES.memory_bytes,
+        message.gpu_count,
     )
 
 

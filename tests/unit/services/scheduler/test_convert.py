@@ -79,9 +79,14 @@ def test_what_is_absent_takes_the_defaults() -> None:
 
 
 def test_an_explicit_zero_is_not_absent() -> None:
-    job = pb.Job(spec=pb.JobSpec(grace_time=Duration(), retention_time=Duration(), resources=pb.Resources()))
+    job = pb.Job(spec=pb.JobSpec(grace_time=Duration(), retention_time=Duration()))
     spec = convert_api.new_job(api.CreateJobRequest(parent="tenants/acme", job=job)).spec
-    assert (spec.grace, spec.retention, spec.resources) == (timedelta(0), timedelta(0), Resources())
+    assert (spec.grace, spec.retention) == (timedelta(0), timedelta(0))
+
+
+def test_every_worker_takes_some_cpu_and_memory() -> None:
+    spec = convert_job.job_spec(pb.JobSpec(resources=pb.Resources(gpu_count=1)), "acme")
+    assert spec.resources == Resources(500, 512 * 2**20, 1)
 
 
 def test_a_spec_comes_back_as_it_went() -> None:
