@@ -122,6 +122,8 @@ class Controller:
         await self._mirror.reached(1)
         self.require_leader()
         session = Session(await self._hello(messages))
+        # Who comes when the term is just over would be held by nobody.
+        self.require_leader()
         with self._sessions.holding(session):
             self._liveness.heard(session.node)
             self._wake.set()
