@@ -1,8 +1,8 @@
 """Tells rounding from disagreement: the same plan in 64-bit floats is the judge.
 
 Two right implementations of one model differ by what 32-bit floats lose, and where outputs are large or
-nearly cancel, that is more than any fixed tolerance. A plan that is wrong is as wrong in 64 bits, so the other
-side must come close to the wide plan: as close as the narrow plan itself does, within a factor.
+nearly cancel, that is more than any fixed tolerance. A plan that is wrong is as wrong in 64 bits, so the
+other side must come close to the wide plan: as close as the narrow plan itself does, within a factor.
 """
 
 from __future__ import annotations
