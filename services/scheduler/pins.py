@@ -4,7 +4,7 @@ from isthmus.deployer.v1 import blob_pb2, blob_pb2_grpc
 from libs.common.client import Channel, on_behalf_of, rpc_errors
 from libs.common.names import JobName
 
-_CALL_S = 5.0
+_CALL_S = 3.0
 
 
 class DeployerPins:
@@ -17,7 +17,10 @@ class DeployerPins:
     async def release(self, job: JobName) -> None:
         """See `Pins`."""
         with on_behalf_of(f"tenants/{job.tenant}"), rpc_errors():
-            await self._stub.UnpinBlobs(blob_pb2.UnpinBlobsRequest(resource=str(job)), timeout=_CALL_S)
+            # A deployer that has just come back is waited for, and not refused for its earlier absence.
+            await self._stub.UnpinBlobs(
+                blob_pb2.UnpinBlobsRequest(resource=str(job)), timeout=_CALL_S, wait_for_ready=True
+            )
 
 
 class NoPins:

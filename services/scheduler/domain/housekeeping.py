@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from libs.common.clock import Clock
-from libs.common.errors import Error
+from libs.common.errors import Error, Unavailable
 from services.scheduler.domain.change import Change
 from services.scheduler.domain.jobs import Jobs
 from services.scheduler.domain.logs import Logs
@@ -68,6 +68,10 @@ class Housekeeping:
                 continue
             try:
                 await self._jobs.delete(job.name, str(job.meta.revision))
+            except Unavailable as error:
+                # It is so for the next ones too, and each would be waited for.
+                _log.warning("ended jobs can't be removed yet: %s", error.message)
+                return
             except Error as error:
                 _log.warning("%s: can't be removed yet: %s", job.name, error.message)
 

@@ -24,7 +24,8 @@ async def processes(tmp_path: Path) -> AsyncIterator[Processes]:
 
 async def pins(processes: Processes, digest: str) -> int:
     stub = blob_pb2_grpc.BlobServiceStub(processes._channel("deployer", "acme"))
-    return (await stub.StatBlob(blob_pb2.StatBlobRequest(digest=digest))).pin_count
+    stat = blob_pb2.StatBlobRequest(digest=digest)
+    return (await stub.StatBlob(stat, wait_for_ready=True)).pin_count
 
 
 async def test_deleting_a_job_lets_its_artefacts_go(processes: Processes) -> None:
