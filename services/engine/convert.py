@@ -39,6 +39,7 @@ MAX_STEPS_BYTES = 2 * 1024 * 1024
 """Of the steps of an explanation, so that it stays below the limit of a message."""
 MAX_ORIGIN = 1024
 _FRAMING_BYTES = 8
+_MOST_ELEMENTS = 2**40
 
 
 def tenant_of(parent: str) -> str:
@@ -161,6 +162,12 @@ def _array(message: engine_pb2.InferTensor, field: str) -> Array:
         ) from None
     if len(message.shape) > MAX_RANK:
         raise Invalid(f"{field}.shape: has more than {MAX_RANK} sizes", metadata={"field": field})
+    # numpy refuses sizes whose product is too large also where another one is 0.
+    if math.prod(max(size, 1) for size in message.shape) > _MOST_ELEMENTS:
+        raise Invalid(
+            f"{field}.shape: {shown(message.name)} has more than {_MOST_ELEMENTS} elements",
+            metadata={"field": field},
+        )
     wanted = math.prod(message.shape) * dtype.itemsize
     if wanted != len(message.data):
         raise Invalid(

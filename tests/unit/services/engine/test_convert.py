@@ -57,6 +57,7 @@ def test_any_tensor_is_read_or_refused_with_its_place(message: engine_pb2.InferT
         (engine_pb2.InferTensor(name="x", type=0), "type: 0 is not a type"),
         (engine_pb2.InferTensor(name="x", type=11, shape=[1] * 9), "more than 8 sizes"),
         (engine_pb2.InferTensor(name="x", type=11, shape=[2], data=b"1234"), "has 4 bytes"),
+        (engine_pb2.InferTensor(name="x", type=11, shape=[0, 2**30, 2**31]), "more than 1099511627776"),
         (engine_pb2.InferTensor(name="x", type=1, shape=[1], data=b"\2"), "neither 0 nor 1"),
     ],
 )
