@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from libs.common.errors import Invalid
 from libs.runtime.plan import DataType
@@ -82,6 +85,19 @@ def compacted(move: Move) -> Move:
 def extents(values: Iterable[Extent | int]) -> Shape:
     """Return a shape or strides."""
     return tuple(Extent.of(value) for value in values)
+
+
+def extreme(type_: DataType, end: int) -> float:
+    """Return the largest number of a type, infinity included, or the smallest for `end` = -1.
+
+    Raises Invalid for booleans.
+    """
+    if type_ in FLOATS:
+        return end * math.inf
+    if type_ is DataType.BOOL:
+        raise Invalid("elements of type bool are not supported")
+    limits = np.iinfo(type_.name.lower())
+    return int(limits.max if end > 0 else limits.min)
 
 
 def static(shape: Shape) -> tuple[int, ...] | None:

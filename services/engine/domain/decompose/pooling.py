@@ -7,14 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.decompose.reduction import mean
 from services.engine.domain.decompose.windows import Window, box, pad, read_windows
 from services.engine.domain.extents import Extent, contiguous_strides
-from services.engine.domain.values import FLOATS, Value
+from services.engine.domain.values import Value, extreme
 
 
 def _read(call: Call) -> tuple[Value, tuple[Window, ...]]:
@@ -40,8 +38,7 @@ def _max_pool(call: Call) -> Value:
     x, windows = _read(call)
     if call.wants(1):
         call.fail("output 1, the indices, is not supported")
-    lowest = -math.inf if x.type in FLOATS else int(np.iinfo(x.type.name.lower()).min)
-    return _pooled(call.builder, "reduce_max", x, windows, lowest)
+    return _pooled(call.builder, "reduce_max", x, windows, extreme(x.type, -1))
 
 
 def _average_pool(call: Call) -> Value:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent
-from services.engine.domain.values import Value
+from services.engine.domain.values import Value, extreme
 
 ONE = Extent.of(1)
 
@@ -33,10 +31,9 @@ def _dequantize(call: Call) -> Value:
 
 
 def _quantised(b: Builder, x: Value, scale: Value, zero: Value, type_: DataType) -> Value:
-    limits = np.iinfo(type_.name.lower())
     whole = b.unary("round", b.binary("div", x, scale))
     moved = b.binary("add", whole, b.cast(zero, x.type))
-    low, high = b.scalar(int(limits.min), x.type), b.scalar(int(limits.max), x.type)
+    low, high = b.scalar(extreme(type_, -1), x.type), b.scalar(extreme(type_, 1), x.type)
     return b.cast(b.binary("min", b.binary("max", moved, low), high), type_)
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
-
-import numpy as np
 
 from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides, product
-from services.engine.domain.values import FLOATS, Move, Value
+from services.engine.domain.values import Move, Value, extreme
 
 
 def _axes(call: Call, x: Value) -> tuple[int, ...]:
@@ -31,19 +28,12 @@ def _plain(atomic: str, b: Builder, x: Value, axes: tuple[int, ...], keep: bool)
     if atomic in _EMPTY and any(x.shape[axis].constant == 0 for axis in axes):
         kept = tuple(Extent.of(1) if axis in axes else size for axis, size in enumerate(x.shape))
         shape = kept if keep else tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
-        return b.broadcast(b.scalar(_extreme(x.type, _EMPTY[atomic]), x.type), shape)
+        return b.broadcast(b.scalar(extreme(x.type, _EMPTY[atomic]), x.type), shape)
     return b.reduce(atomic, x, axes, keep=keep)
 
 
 _EMPTY = {"reduce_max": -1, "reduce_min": 1}
 """Which end of the type's range is the extreme of nothing."""
-
-
-def _extreme(type_: DataType, end: int) -> float:
-    if type_ in FLOATS:
-        return end * math.inf
-    limits = np.iinfo(type_.name.lower())
-    return int(limits.max if end > 0 else limits.min)
 
 
 def mean(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:

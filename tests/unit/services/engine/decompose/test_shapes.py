@@ -181,6 +181,10 @@ REFUSED: list[tuple[str, Graph]] = [
         chain(node("Add", "x one", "y")),
     ),
     (r"\(Not\): elements of type float32 are not supported", chain(node("Not", "x", "y"))),
+    (
+        r"\(MaxPool\): elements of type bool are not supported",
+        chain(node("Cast", "x", "b", to=9), node("MaxPool", "b", "y", kernel_shape=(2,))),
+    ),
     (r"\(Softmax\): axis 3 is outside of -3 to 2", chain(node("Softmax", "x", "y", axis=3))),
     (r"\(Transpose\): attribute 'perm' is \[0, 1, 1\]", chain(node("Transpose", "x", "y", perm=(0, 1, 1)))),
     (
