@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from libs.common.errors import Invalid
 from libs.runtime.check import check_plan
 from libs.runtime.layout import check_layouts
 from libs.runtime.plan import Plan
@@ -91,8 +92,15 @@ def compile_model(
 
     def place() -> Plan:
         plan = lower(merged, model_digest=graph.digest, producer=producer)
-        check_plan(plan)
-        check_layouts(plan)
+        try:
+            check_plan(plan)
+            check_layouts(plan)
+        except Invalid as error:
+            bounds = ", ".join(f"{d.name} from {d.minimum} to {d.maximum}" for d in plan.dimensions)
+            raise Invalid(
+                f"the model makes no plan for {bounds or 'its sizes'} ({error}); give smaller bounds",
+                reason="BAD_BOUNDS",
+            ) from error
         return plan
 
     plan = stages.run(
