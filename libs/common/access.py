@@ -28,6 +28,7 @@ SCOPES = frozenset(
         "queues": ("read", "write"),
         "nodes": ("read", "write"),
         "models": ("read", "write"),
+        "experiments": ("read", "write"),
     }.items()
     for verb in verbs
 )

@@ -87,7 +87,7 @@ class _Name:
 
 
 def _check(attribute: str) -> Callable[[str, str], str]:
-    return check_version if attribute == "version" else check_id
+    return check_version if attribute in ("model", "version") else check_id
 
 
 _TENANT = (("tenants", "tenant"),)
@@ -185,3 +185,36 @@ class ReservationName(_Name):
     _parts = (*_TENANT, ("reservations", "reservation"))
     tenant: str
     reservation: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName(_Name):
+    """`tenants/{tenant}/models/{model}`."""
+
+    _parts = (*_TENANT, ("models", "model"))
+    tenant: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVersionName(_Name):
+    """`tenants/{tenant}/models/{model}/versions/{version}`."""
+
+    _parts = (*_TENANT, ("models", "model"), ("versions", "version"))
+    tenant: str
+    model: str
+    version: str
+
+    @property
+    def parent(self) -> ModelName:
+        """The model that this is a version of."""
+        return ModelName(self.tenant, self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentName(_Name):
+    """`tenants/{tenant}/experiments/{experiment}`."""
+
+    _parts = (*_TENANT, ("experiments", "experiment"))
+    tenant: str
+    experiment: str

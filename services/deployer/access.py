@@ -7,6 +7,8 @@ _DEVICE = Access(kinds=frozenset({"device"}))
 _EVERYONE = frozenset({"user", "device"})
 # Each acts on behalf of a tenant, and sees that tenant's blobs.
 _KEEPERS = frozenset(PINNERS)
+# The tuner gives its trials the model that is served.
+_READERS = _KEEPERS | {"tuner"}
 
 
 def _user(scope: str) -> Access:
@@ -27,8 +29,8 @@ _BY_SERVICE: dict[str, dict[str, Access]] = {
         "BeginBlob": Access("blobs:write", callers=_KEEPERS),
         "WriteBlob": Access("blobs:write", callers=_KEEPERS),
         "CommitBlob": Access("blobs:write", callers=_KEEPERS),
-        "StatBlob": Access("blobs:read", kinds=_EVERYONE, callers=_KEEPERS),
-        "ReadBlob": Access("blobs:read", kinds=_EVERYONE, callers=_KEEPERS),
+        "StatBlob": Access("blobs:read", kinds=_EVERYONE, callers=_READERS),
+        "ReadBlob": Access("blobs:read", kinds=_EVERYONE, callers=_READERS),
         "PinBlob": Access(kinds=frozenset(), callers=_KEEPERS),
         "UnpinBlobs": Access(kinds=frozenset(), callers=_KEEPERS),
     },

@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from libs.common.errors import Invalid
 from libs.common.names import (
     DeviceName,
+    ExperimentName,
     KeyName,
+    ModelName,
+    ModelVersionName,
     ReleaseName,
     TaskName,
     TenantName,
@@ -31,6 +34,9 @@ def test_every_name_survives_being_written_and_parsed(tenant: str, other: str, v
         ReleaseName(tenant, other),
         DeviceName(tenant, other),
         KeyName(tenant, other),
+        ModelName(tenant, version),
+        ModelVersionName(tenant, version, version),
+        ExperimentName(tenant, other),
     ):
         assert type(name).parse(str(name)) == name
 
