@@ -83,4 +83,4 @@ demo: environment ## train a model, make it a plan, release it to eight devices,
 	@$(BIN)/python -m examples.demo $(ARGS)
 
 clean: ## remove what can be made again, except .venv and var
-	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis libs/protos/isthmus libs/protos/etcd_stubs
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis libs/protos/isthmus libs/protos/etcd_stubs libs/protos/inference

@@ -1,7 +1,7 @@
 """Generate the Python stubs and type stubs of every contract in ``protos/``, and those of etcd's API.
 
 Usage: ``python libs/protos/build.py [--quiet] [OUT]``. OUT defaults to this file's folder, so that the
-namespace package ``isthmus`` stands beside it, and the package ``etcd_stubs`` (see `etcd_descriptors`). Uses
+namespace package ``isthmus`` stands beside it, and the packages ``inference`` and ``etcd_stubs`` (see `etcd_descriptors`). Uses
 the protoc inside the pinned grpcio-tools; the output isn't committed. Type stubs are made where mypy-protobuf
 is installed: development has it, a machine that only runs the local stack doesn't. Nothing is done when the
 stubs are those of the protos already; new ones take the old ones' place whole, under a lock.
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 PROTOS = HERE.parent.parent / "protos"
 PACKAGE = "isthmus"
+INFERENCE_PACKAGE = "inference"
+"""The Open Inference Protocol, whose package isn't ours to name."""
 ETCD_PACKAGE = "etcd_stubs"
 ETCD_FILES = ("kv", "auth", "rpc")
 """Those of the package etcd3, each after what it imports."""
@@ -155,8 +157,17 @@ def locked(folder: Path) -> Iterator[None]:
 
 def build(out: Path) -> bool:
     """Bring the stubs under ``out`` up to the protos; return whether anything had to be generated."""
-    sources = sorted(PROTOS.rglob("*.proto"))
-    return _renew(out, PACKAGE, digest(sources), lambda scratch: compile_protos(sources, scratch))
+    return _build_package(out, PACKAGE)
+
+
+def build_inference(out: Path) -> bool:
+    """Bring the stubs of the Open Inference Protocol up to date; return whether they had to be generated."""
+    return _build_package(out, INFERENCE_PACKAGE)
+
+
+def _build_package(out: Path, package: str) -> bool:
+    sources = sorted((PROTOS / package).rglob("*.proto"))
+    return _renew(out, package, digest(sources), lambda scratch: compile_protos(sources, scratch))
 
 
 def build_etcd(out: Path) -> bool:
@@ -186,7 +197,7 @@ def main(arguments: list[str]) -> None:
     """Build the stubs in the folder that is named, or beside this file, and say what was done."""
     quiet = "--quiet" in arguments
     out = next((Path(name).resolve() for name in arguments if name != "--quiet"), HERE)
-    made = [build(out), build_etcd(out)]
+    made = [build(out), build_inference(out), build_etcd(out)]
     if any(made) or not quiet:
         print(f"stubs in {out}: {'generated' if any(made) else 'up to date'}", file=sys.stderr)
 

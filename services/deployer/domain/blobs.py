@@ -32,7 +32,7 @@ _UPLOAD = re.compile(r"([0-9a-f]{64})-(0|[1-9][0-9]{0,10})")
 _SWEEP = 1000
 _LONGEST_RESOURCE = 320
 _ID = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]{1,128}"
-PINNERS = {"engine": "models", "scheduler": "jobs", "scheduler-runner": "jobs"}
+PINNERS = {"engine": "models", "scheduler": "jobs", "scheduler-runner": "jobs", "serving": "models"}
 """Which services pin blobs, each for resources of one collection."""
 
 

@@ -34,7 +34,7 @@ def test_only_enrolment_is_public_and_every_scope_is_known() -> None:
 
 
 def test_services_that_keep_files_for_tenants_may_use_blobs_and_nobody_else_pins() -> None:
-    keepers = {"engine", "scheduler", "scheduler-runner"}
+    keepers = {"engine", "scheduler", "scheduler-runner", "serving"}
     for name, access in ACCESS.items():
         if name.startswith(f"/{PACKAGE}.BlobService/"):
             reads = name.endswith(("/StatBlob", "/ReadBlob"))
