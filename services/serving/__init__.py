@@ -1,0 +1,1 @@
+"""Model endpoints behind the Open Inference Protocol."""

@@ -1,0 +1,1 @@
+"""What serving does, free of transport and store."""
