@@ -1,0 +1,1 @@
+"""Finds a serving configuration from few trials."""

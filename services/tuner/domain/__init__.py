@@ -1,0 +1,1 @@
+"""What the tuner is, apart from transports and stores."""

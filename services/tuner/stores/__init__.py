@@ -1,0 +1,1 @@
+"""Stores; see `services.tuner.store`."""
