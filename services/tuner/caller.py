@@ -1,4 +1,4 @@
-"""The process that makes load: `python -m services.tuner.caller`.
+"""The process that makes load: `python -m services.tuner.caller KEY_FILE`.
 
 It speaks the Open Inference Protocol, in a process of its own so that the tuner's event loop neither slows it
 nor waits for it. A job comes as one JSON object on standard input; metrics or an error go as one to standard
@@ -71,10 +71,10 @@ def request_for(meta: oip.ModelMetadataResponse, version: str, rows: int, seed: 
     return request
 
 
-async def measure(job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Do a job; return its metrics."""
+async def measure(key_file: Path, job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Do a job as the service that has this private key; return the metrics."""
     clock = SystemClock()
-    issuer = IdentityIssuer("tuner", load_or_create_key(Path(job["identity_key_file"])), clock)
+    issuer = IdentityIssuer("tuner", load_or_create_key(key_file), clock)
     tls = job.get("tls")
     credentials = client_credentials(*(Path(name) if name else None for name in tls)) if tls else None  # type: ignore[arg-type]
     channel = create_channel(
@@ -117,7 +117,7 @@ def main() -> int:
     """Do the job on standard input."""
     answer: dict[str, Any]
     try:
-        answer = {"metrics": asyncio.run(measure(json.loads(sys.stdin.buffer.read())))}
+        answer = {"metrics": asyncio.run(measure(Path(sys.argv[1]), json.loads(sys.stdin.buffer.read())))}
     except Error as error:
         answer = {"error": type(error).__name__, "message": error.message, "reason": error.reason}
     except FileNotFoundError as error:

@@ -56,18 +56,18 @@ class Caller:
             "model": model.model,
             "version": version,
             "on_behalf_of": f"tenants/{model.tenant}",
-            "identity_key_file": str(self.identity_key_file.absolute()),
             "load": asdict(load),
             "seed": seed % 2**31,
             "pid": pid,
             "tls": [str(path) if path else None for path in self.tls] if self.tls else None,
         }
+        key_file = self.identity_key_file.absolute()
         most_s = load.warm_s + load.duration_s + 2 * CALL_S
         try:
             async with (
                 asyncio.timeout(most_s),
                 running(
-                    "services.tuner.caller", (), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                    "services.tuner.caller", (str(key_file),), stdin=subprocess.PIPE, stdout=subprocess.PIPE
                 ) as process,
             ):
                 out, err = await process.communicate(json.dumps(job).encode())

@@ -70,9 +70,9 @@ def test_nothing_answered_is_an_error_that_says_why(answered):
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
-    """A hundred runs of a server of which the truth is known."""
+    """Sixty runs of a server of which the truth is known."""
     held = {"throughput_rps": 0, "p50_ms": 0, "p99_ms": 0}
-    runs = 100
+    runs = 60
     for seed in range(runs):
         chance = np.random.default_rng(seed)
         arrivals = np.sort(chance.uniform(0, 10, chance.poisson(4000)))
@@ -82,7 +82,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
         truth = {"throughput_rps": 400.0, "p50_ms": 6.931, "p99_ms": 46.05}
         for name, value in truth.items():
             held[name] += found[name].low <= value <= found[name].high
-    assert all(count >= 85 for count in held.values()), held
+    assert all(count >= 50 for count in held.values()), held
     assert any(count < runs for count in held.values()), held
 
 
