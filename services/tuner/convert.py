@@ -108,7 +108,7 @@ def _load(message: pb.Load) -> Load:
 def _seconds(message: Duration, field: str) -> float:
     if not (-315_576_000_000 <= message.seconds <= 315_576_000_000 and abs(message.nanos) < 1_000_000_000):
         raise Invalid(f"{field}: isn't a duration; write seconds, such as 5s", metadata={"field": field})
-    return message.seconds + message.nanos / 1e9
+    return (message.seconds * 1_000_000_000 + message.nanos) / 1e9
 
 
 def duration(seconds: float) -> Duration:
