@@ -29,6 +29,7 @@ from services.tuner.store import Store
 _log = logging.getLogger("isthmus.tuner")
 _STUBBORN = 5
 _AGAIN_S = 2.0
+_FAULT = "a fault of the tuner; see its log, and the model's configuration"
 
 
 class Applier:
@@ -107,14 +108,18 @@ class Applier:
         try:
             application = await self._measured(experiment, application, trial)
         except Error as error:
-            application = replace(application, state=ApplicationState.FAILED, message=error.message)
+            application = await self._failed(name, application, error.message)
         except Exception:
             _log.exception("applying %s", name)
-            text = "a fault of the tuner; see its log, and the model's configuration"
-            application = replace(application, state=ApplicationState.FAILED, message=text)
+            application = await self._failed(name, application, _FAULT)
         finally:
             self._models.discard(experiment.spec.model)
         await self._end(name, application)
+
+    async def _failed(self, name: ExperimentName, begun: Application, message: str) -> Application:
+        # What was measured by then was stored.
+        stored = (await self._keeper.get(name)).application or begun
+        return replace(stored, state=ApplicationState.FAILED, message=message)
 
     async def _measured(self, experiment: Experiment, application: Application, trial: Trial) -> Application:
         name, spec = experiment.name, experiment.spec
@@ -130,7 +135,12 @@ class Applier:
         current = application
         await self._keeper.change(name, lambda found: replace(found, application=current))
         wanted = self._endpoint.with_point(previous, trial.point)
-        etag = await self._endpoint.put(spec.model, wanted, etag)
+        try:
+            etag = await self._endpoint.put(spec.model, wanted, etag)
+        except Error as error:
+            # It may have been made all the same: what there is now decides.
+            restored = await self._restored(spec.model, application, wanted, error.message)
+            return replace(restored, state=ApplicationState.FAILED)
         try:
             after = await self._endpoint.measure(spec.model, spec.load, spec.seed)
         except Error as error:
@@ -149,6 +159,8 @@ class Applier:
             try:
                 await self._endpoint.put(model, application.previous, etag)
             except Conflict:
+                if (await self._patient_config(model))[0] == application.previous:
+                    break  # an earlier try was made, and only its answer was lost
                 text = f"{why}; somebody changed the model meanwhile, so it was left as it is"
                 return replace(application, state=ApplicationState.FAILED, message=text)
             except Error as error:
@@ -168,6 +180,9 @@ class Applier:
         except Error as error:
             text = f"the tuner was stopped meanwhile; it couldn't be rolled back: {error.message}"
             application = replace(application, state=ApplicationState.FAILED, message=text)
+        except Exception:
+            _log.exception("going back from the application of %s", experiment.name)
+            application = replace(application, state=ApplicationState.FAILED, message=_FAULT)
         finally:
             self._models.discard(model)
         await self._end(experiment.name, application)
@@ -177,18 +192,22 @@ class Applier:
         if not application.previous_known:
             text = f"{why}; nothing was changed, apply it again"
             return replace(application, state=ApplicationState.ROLLED_BACK, message=text)
-        model = experiment.spec.model
-        current, etag = await self._patient_config(model)
-        if current == application.previous:
-            return replace(
-                application, state=ApplicationState.ROLLED_BACK, message=f"{why}; nothing was changed"
-            )
         trials = {trial.number: trial for trial in await self._keeper.trials(experiment.name)}
         wanted = self._endpoint.with_point(application.previous, trials[application.trial].point)
-        if current != wanted:
-            text = f"{why}; somebody changed the model meanwhile, so it was left as it is"
-            return replace(application, state=ApplicationState.FAILED, message=text)
-        return await self._back(model, application, etag, why)
+        return await self._restored(experiment.spec.model, application, wanted, why)
+
+    async def _restored(
+        self, model: ModelName, application: Application, wanted: bytes, why: str
+    ) -> Application:
+        """Return the application rolled back where nobody knows whether `wanted` is in force."""
+        current, etag = await self._patient_config(model)
+        if current == wanted and wanted != application.previous:
+            return await self._back(model, application, etag, why)
+        if current == application.previous:
+            text = f"{why}; nothing was changed"
+            return replace(application, state=ApplicationState.ROLLED_BACK, message=text)
+        text = f"{why}; somebody changed the model meanwhile, so it was left as it is"
+        return replace(application, state=ApplicationState.FAILED, message=text)
 
     async def _patient_config(self, model: ModelName) -> tuple[bytes, str]:
         # At a start of everything, serving may come later than the tuner.

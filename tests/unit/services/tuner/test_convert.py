@@ -2,7 +2,7 @@
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.tuner.v1 import tuner_pb2 as pb
@@ -56,6 +56,7 @@ specs = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(specs)
 def test_a_specification_survives_the_wire_and_the_store(spec):
     check_spec(spec)
@@ -78,6 +79,7 @@ def test_what_is_left_out_takes_its_default():
     assert spec.load == Load(concurrency=8, rate_rps=0, duration_s=5, target_s=0.1, rows=1)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_bytes_from_anybody_are_refused_or_read(data):
     message = pb.ExperimentSpec()

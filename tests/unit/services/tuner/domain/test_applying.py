@@ -205,3 +205,47 @@ async def test_nothing_is_applied_while_trials_run():
             await world.tuner.applier.begin(NAME_, 0)
         world.trials.gate.set()
         await world.ended()
+
+
+@pytest.mark.parametrize("lost", ["answer", "request"])
+async def test_a_change_whose_answer_was_lost_is_undone(lost):
+    world = World(await searched(MemoryStore()))
+    real, faults = world.endpoint.put, [True]
+
+    async def put(model, config, etag):
+        if rows(config) == 8 and faults:
+            faults.pop()
+            if lost == "answer":
+                await real(model, config, etag)
+            raise Unavailable("the connection broke")
+        return await real(model, config, etag)
+
+    world.endpoint.put = put
+    async with world.running():
+        found = await applied(world)
+    assert found.state is ApplicationState.FAILED
+    assert "the connection broke" in found.message
+    assert found.before
+    assert world.endpoint.current == OLD
+
+
+async def test_a_way_back_whose_answer_was_lost_is_seen():
+    world = World(await searched(MemoryStore()))
+    real, faults = world.endpoint.put, [True]
+
+    async def put(model, config, etag):
+        made = await real(model, config, etag)
+        if rows(config) == 1 and faults:
+            faults.pop()
+            raise Unavailable("the connection broke")
+        return made
+
+    world.endpoint.put = put
+    world.endpoint.result = lambda config: metrics_of(10.0 if rows(config) == 8 else 100.0)
+    async with world.running():
+        waiting = asyncio.create_task(applied(world))
+        while not waiting.done():
+            await asyncio.sleep(0)
+            world.clock.advance(1.0)
+    assert waiting.result().state is ApplicationState.ROLLED_BACK
+    assert world.endpoint.current == OLD
