@@ -127,15 +127,15 @@ class Fleet:
         )
 
     def statistics(self) -> Iterator[tuple[ModelKey, str, Statistics]]:
-        """Yield what each version did."""
-        for key, endpoint in self.endpoints.items():
-            for version, statistics in endpoint.statistics.items():
+        """Yield what each version did; also for another thread, so it goes over copies."""
+        for key, endpoint in list(self.endpoints.items()):
+            for version, statistics in list(endpoint.statistics.items()):
                 yield key, version, statistics
 
     def deployed(self) -> Mapping[tuple[ModelKey, str], Deployment]:
-        """Return every loaded version."""
+        """Return every loaded version; also for another thread."""
         return {
             (key, version): deployment
-            for key, endpoint in self.endpoints.items()
-            for version, deployment in endpoint.deployments.items()
+            for key, endpoint in list(self.endpoints.items())
+            for version, deployment in list(endpoint.deployments.items())
         }

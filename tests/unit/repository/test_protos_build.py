@@ -76,6 +76,16 @@ def test_a_broken_proto_leaves_the_stubs_as_they_were(
     assert (tmp_path / "out" / "isthmus" / "sample" / "v1" / "sample_pb2.py").exists()
 
 
+def test_the_open_inference_protocol_has_stubs_of_its_own(builder: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "protos" / "inference" / "sample.proto"
+    path.parent.mkdir()
+    path.write_text('syntax = "proto3";\npackage inference;\nmessage Sample {}\n')
+    assert builder.build_inference(tmp_path / "out") is True
+    assert builder.build_inference(tmp_path / "out") is False
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["inference"]
+    assert (tmp_path / "out" / "inference" / "sample_pb2.py").exists()
+
+
 def test_etcds_stubs_are_made_of_the_descriptors_of_etcd3(builder: ModuleType, tmp_path: Path) -> None:
     assert builder.build_etcd(tmp_path) is True
     assert {path.name for path in (tmp_path / "etcd_stubs").glob("*.py")} == {
