@@ -225,7 +225,11 @@ class Conductor:
 
     def _failed(self, trial: Trial, message: str) -> Trial:
         return replace(
-            trial, state=TrialState.FAILED, message=message[:1000], metrics=(), end_time=self._clock.now()
+            trial,
+            state=TrialState.FAILED,
+            message=message.replace("\0", "")[:1000],
+            metrics=(),
+            end_time=self._clock.now(),
         )
 
     def _cancelled(self, trial: Trial) -> Trial:

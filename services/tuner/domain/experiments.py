@@ -82,10 +82,10 @@ class Experiments:
                 f"spec.model: {spec.model} is not of tenants/{tenant}; name a model of the parent",
                 metadata={"field": "spec.model"},
             )
-        if request is not None and len(request.request_id) > MAX_REQUEST_ID:
+        if request is not None and not _is_request_id(request.request_id):
             raise Invalid(
-                f"request_id: {shown(request.request_id)} has more than {MAX_REQUEST_ID} characters; "
-                "use a UUID",
+                f"request_id: {shown(request.request_id)} is not 1 to {MAX_REQUEST_ID} printable ASCII "
+                "characters; use a UUID",
                 metadata={"field": "request_id"},
             )
         name = ExperimentName(tenant, experiment_id or f"e-{self._randomness.id(10)}")
@@ -191,3 +191,7 @@ class Experiments:
 
     async def _seen(self, experiment: Experiment) -> Seen:
         return Seen(experiment, (await self._store.counts([experiment.name]))[experiment.name])
+
+
+def _is_request_id(text: str) -> bool:
+    return len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable()

@@ -72,16 +72,21 @@ async def test_a_model_is_tuned_and_its_configuration_applied(world):
     assert config.queue_capacity == 77
 
 
-async def test_arrivals_and_a_model_that_cannot_be_loaded(world):
+async def test_arrivals_and_a_point_at_which_nothing_is_answered(world):
     client = world.client()
-    # With more rows than an instance takes, every request fails: that point can't win, the other can.
+    # Requests have more rows than the first point takes in one execution.
     load = pb.Load(duration=Duration(seconds=1), rate_rps=50, rows_per_request=8)
-    await create(client, load=load)
+    parameters = [pb.Parameter(name="max_batch_rows", values=[4, 64])]
+    await create(client, parameters=parameters, load=load)
     ended = await client.ended()
-    trials = await client.trials()
-    assert {trial.state for trial in trials} <= {pb.Trial.STATE_SUCCEEDED, pb.Trial.STATE_FAILED}
-    assert ended.state == pb.Experiment.STATE_SUCCEEDED, [trial.message for trial in trials]
-    rate = {metric.name: metric.value for metric in trials[ended.best_trial - 1].metrics}["throughput_rps"]
+    refused, answered = await client.trials()
+    assert refused.state == pb.Trial.STATE_FAILED
+    assert not refused.metrics
+    assert "the first failed with" in refused.message
+    assert "rows" in refused.message
+    assert answered.state == pb.Trial.STATE_SUCCEEDED, answered.message
+    assert (ended.state, ended.best_trial) == (pb.Experiment.STATE_SUCCEEDED, 2)
+    rate = {metric.name: metric.value for metric in answered.metrics}["throughput_rps"]
     assert 10 < rate < 90
 
 

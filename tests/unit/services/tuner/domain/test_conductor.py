@@ -274,8 +274,9 @@ async def test_what_cannot_be_tried_is_refused():
             await create("acme", "e1", make_spec(model=ModelName("acme", "none")), None)
         with pytest.raises(Invalid, match=r"spec.model"):
             await create("acme", "e1", make_spec(model=ModelName("other", "Ranker.v2")), None)
-        with pytest.raises(Invalid, match="request_id"):
-            await create("acme", "e1", make_spec(), PastRequest("x" * 65, "f"))
+        for request_id in ("x" * 65, "a\0b", "é"):
+            with pytest.raises(Invalid, match="request_id"):
+                await create("acme", "e1", make_spec(), PastRequest(request_id, "f"))
         world.trials.gate.clear()
         await world.create()
         with pytest.raises(Exhausted, match="1 experiments run"):
