@@ -11,10 +11,14 @@ Two implementations hold these promises, and one contract suite runs over both: 
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Protocol
 
 from libs.common.names import ExperimentName
 from services.tuner.domain.model import Counts, Experiment, PastRequest, Trial
+
+REQUEST_LIFE = timedelta(days=7)
+"""How long a create is remembered for its repetitions."""
 
 
 class Store(Protocol):
@@ -23,7 +27,8 @@ class Store(Protocol):
     async def create(self, experiment: Experiment, request: PastRequest | None) -> tuple[Experiment, bool]:
         """Store a new experiment; return it, and True.
 
-        A request that was made before gets the experiment that it made, as it is now, and False.
+        A request that was made before gets the experiment that it made, as it is now, and False. Requests are
+        remembered for `REQUEST_LIFE` by the experiments' times, and forgotten at the next create after that.
 
         Raises:
             AlreadyExists: when the name is taken, or the request's id was used for something else.

@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from libs.common.errors import AlreadyExists, Conflict, NotFound
 from libs.common.names import ExperimentName
 from services.tuner.domain.model import Counts, Experiment, ExperimentState, PastRequest, Trial, TrialState
+from services.tuner.store import REQUEST_LIFE
 
 
 @dataclass(slots=True)
@@ -14,23 +16,30 @@ class MemoryStore:
 
     experiments: dict[ExperimentName, Experiment] = field(default_factory=dict)
     kept_trials: dict[tuple[ExperimentName, int], Trial] = field(default_factory=dict)
-    requests: dict[tuple[str, str], tuple[str, ExperimentName]] = field(default_factory=dict)
+    requests: dict[tuple[str, str], tuple[str, ExperimentName, datetime]] = field(default_factory=dict)
 
     async def create(self, experiment: Experiment, request: PastRequest | None) -> tuple[Experiment, bool]:
         """See `Store`."""
         tenant = experiment.name.tenant
+        oldest = experiment.create_time - REQUEST_LIFE
+        for key in [k for k, (_, _, made) in self.requests.items() if k[0] == tenant and made < oldest]:
+            del self.requests[key]
         if request is not None and (past := self.requests.get((tenant, request.request_id))):
             if past[0] != request.fingerprint:
                 raise reused(request.request_id, past[1])
-            made = self.experiments.get(past[1])
-            if made is None:
+            kept = self.experiments.get(past[1])
+            if kept is None:
                 raise gone(past[1])
-            return made, False
+            return kept, False
         if experiment.name in self.experiments:
             raise taken(experiment.name)
         self.experiments[experiment.name] = experiment
         if request is not None:
-            self.requests[tenant, request.request_id] = (request.fingerprint, experiment.name)
+            self.requests[tenant, request.request_id] = (
+                request.fingerprint,
+                experiment.name,
+                experiment.create_time,
+            )
         return experiment, True
 
     async def get(self, name: ExperimentName) -> Experiment | None:

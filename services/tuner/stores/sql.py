@@ -9,6 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from libs.common.names import ExperimentName
 from libs.common.sql import Database
 from services.tuner.domain.model import Counts, Experiment, ExperimentState, PastRequest, Trial, TrialState
+from services.tuner.store import REQUEST_LIFE
 from services.tuner.stores.memory import counted, gone, reused, stale, taken
 from services.tuner.stores.schema import experiments, requests, trials
 from services.tuner.stores.texts import (
@@ -57,6 +58,9 @@ class SqlStore:
             return _experiment(row), False
 
         def work(connection: Connection) -> tuple[Experiment, bool]:
+            oldest = micros(experiment.create_time - REQUEST_LIFE)
+            old = and_(requests.c.tenant == name.tenant, requests.c.create_time < oldest)
+            connection.execute(delete(requests).where(old))
             earlier = repeated(connection)
             if earlier is not None:
                 return earlier

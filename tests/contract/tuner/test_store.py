@@ -103,6 +103,15 @@ async def test_a_repeated_request_gets_its_first_answer(store):
         await store.create(later, request)
 
 
+async def test_a_request_is_remembered_for_a_week(store):
+    request = PastRequest("r1", "f")
+    await store.create(make_experiment(), request)
+    within = make_experiment(OTHER, create_time=START + timedelta(days=7))
+    assert not (await store.create(within, request))[1]
+    after = make_experiment(OTHER, create_time=START + timedelta(days=7, microseconds=1))
+    assert (await store.create(after, request))[1]
+
+
 async def test_requests_at_once_make_one_experiment(store):
     request = PastRequest("r1", "f")
     names = [ExperimentName("acme", f"e{number}") for number in range(8)]
