@@ -2,10 +2,10 @@
 
 Usage: ``python libs/protos/build.py [--quiet] [OUT]``. OUT defaults to this file's folder, so that the
 namespace package ``isthmus`` stands beside it, and the packages ``inference`` and ``etcd_stubs`` (see
-`etcd_descriptors`). Uses the protoc inside the pinned grpcio-tools; the output isn't committed. Type stubs are
-made where mypy-protobuf is installed: development has it, a machine that only runs the local stack doesn't.
-Nothing is done when the stubs are those of the protos already; new ones take the old ones' place whole, under
-a lock.
+`etcd_descriptors`). Uses the protoc inside the pinned grpcio-tools; the output isn't committed. Type stubs
+are made where mypy-protobuf is installed: development has it, a machine that only runs the local stack
+doesn't. Nothing is done when the stubs are those of the protos already; new ones take the old ones' place
+whole, under a lock.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ from onnx import TensorProto
 
 from inference import open_inference_pb2 as oip
 from isthmus.serving.v1 import model_pb2
+from libs.runtime.codec import encode
+from libs.runtime.testing import linear_plan
 from services.deployer.testing import Running as Deployer
 from services.engine.testing_models import mlp
 from services.serving.testing import Client, Running, infer_request
@@ -119,6 +121,20 @@ async def test_every_datatype_goes_through_raw_and_typed(
     response = await client.oip.ModelInfer(request)
     assert not response.raw_output_contents
     assert list(getattr(response.outputs[0].contents, f"{field}_contents")) == x.ravel().tolist()
+
+
+async def test_a_plan_of_the_engine_answers(serving: Running, deployer: Deployer) -> None:
+    client = serving.client()
+    await client.put("m")
+    blob = await deployer.client().upload(encode(linear_plan([2.0, 3.0], 1.0)))
+    await client.create("m", "v1", blob, model_pb2.ModelVersion.PLATFORM_PLAN)
+    rows = [np.full((1 + index % 2, 2), index / 8, np.float32) for index in range(16)]
+    answers = await asyncio.gather(*(client.infer("m", x=x) for x in rows))
+    for x, answer in zip(rows, answers, strict=True):
+        expected = 1 / (1 + np.exp(-(x @ np.array([2.0, 3.0]) + 1)))
+        np.testing.assert_allclose(answer["probability"], expected, rtol=1e-5)
+    config = (await client.oip.ModelConfig(oip.ModelConfigRequest(name="m"))).config
+    assert (config.platform, config.max_batch_size) == ("isthmus_plan", 64)
 
 
 async def test_strings_go_through_as_bytes(serving: Running, deployer: Deployer) -> None:
