@@ -7,16 +7,18 @@ from pathlib import Path
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 
+import inference
 import isthmus
 from services.gateway.domain.routes import Method
 
 
 def _files() -> Iterator[FileDescriptor]:
-    """Import every generated module of the namespace `isthmus` and yield its file."""
-    # Not pkgutil: it passes over folders without __init__.py, and the namespace has none.
-    for root in map(Path, isthmus.__path__):
+    """Import every generated module of the namespaces `isthmus` and `inference`, and yield its file."""
+    # Not pkgutil: it passes over folders without __init__.py, and the namespaces have none.
+    roots = [(package.__name__, Path(root)) for package in (isthmus, inference) for root in package.__path__]
+    for package, root in roots:
         for path in sorted(root.rglob("*_pb2.py")):
-            name = ".".join(("isthmus", *path.relative_to(root).with_suffix("").parts))
+            name = ".".join((package, *path.relative_to(root).with_suffix("").parts))
             file: FileDescriptor = importlib.import_module(name).DESCRIPTOR
             yield file
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 # Services that only others behind the door call, and those dial directly.
 BEHIND_THE_DOOR = frozenset({"isthmus.scheduler.v1.RunnerService"})
+# The Open Inference Protocol, whose package is another's.
+INFERENCE = "inference.GRPCInferenceService"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,10 @@ class Method:
 
     @property
     def upstream(self) -> str:
-        """Who answers: the `name` of `isthmus.<name>.v1`; "" for anything else and what isn't passed on."""
+        """Who answers: the `name` of `isthmus.<name>.v1`, or serving; "" for what isn't passed on."""
         if self.service in BEHIND_THE_DOOR:
             return ""
+        if self.service == INFERENCE:
+            return "serving"
         words = self.service.split(".")
         return words[1] if len(words) >= 4 and words[0] == "isthmus" else ""

@@ -8,6 +8,7 @@ from services.gateway.domain.routes import Method
     [
         ("/isthmus.deployer.v1.TaskService/GetTask", "deployer"),
         ("/isthmus.device_agent.v1.AgentService/GetStatus", "device_agent"),
+        ("/inference.GRPCInferenceService/ModelInfer", "serving"),
         ("/grpc.health.v1.Health/Check", ""),
         ("/isthmus.X/Y", ""),
         ("/x/y", ""),
