@@ -55,7 +55,7 @@ format: setup ## let ruff and buf lay out the code
 	@$(BIN)/buf format --write
 
 type: setup ## mypy, strict
-	@$(BIN)/mypy libs services deploy
+	@$(BIN)/mypy libs services deploy examples benchmarks
 
 test: setup ## unit, contract, integration and e2e tests
 	@$(BIN)/python -m pytest $(wildcard $(addprefix tests/,unit contract integration e2e)) $(ARGS)

@@ -207,7 +207,9 @@ def job_starts(home: Path, port_offset: int, jobs: int) -> dict[str, float]:
     with stack:
         stack.up()
         key = (("authorization", f"Bearer {stack.admin_key}"),)
-        seen, started, ended = [], [], []
+        seen: list[float] = []
+        started: list[float] = []
+        ended: list[float] = []
         with grpc.insecure_channel(stack.endpoints["gateway"]) as channel:
             stub = scheduler_pb2_grpc.JobServiceStub(channel)
             for number in range(jobs + 3):
