@@ -34,7 +34,11 @@ class Applied:
     type=click.Path(dir_okay=False, allow_dash=True),
     help="YAML of Jobs, Queues and Nodes, several in a file; - is the standard input; repeat.",
 )
-@click.option("--dry-run", is_flag=True, help="Let the scheduler check it all; nothing is changed.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Let the scheduler check it all; files of jobs are uploaded, no object is changed.",
+)
 @with_session
 def apply(session: Session, files: tuple[str, ...], dry_run: bool) -> None:
     """Create what isn't there and change what is, in the order of the files.

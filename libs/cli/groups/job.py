@@ -249,6 +249,8 @@ def logs(session: Session, job_id: str, follow: bool, rank: int, attempt: int | 
             session.output.raw(piece.data)
         # Where another stream goes on from, should this one break off.
         request.offset_bytes = piece.offset_bytes + len(piece.data)
+    if session.output.as_json and (rest := decoder.decode(b"", final=True)):
+        session.output.line({"offset_bytes": request.offset_bytes, "text": rest, "dropped_bytes": 0})
 
 
 @job.command()

@@ -1,5 +1,6 @@
 """`isthmus job`, against a cloud that keeps what it is sent."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -100,13 +101,20 @@ def test_a_job_comes_from_a_file_too(cloud: FakeCloud, isthmus: Isthmus, tmp_pat
         (("--env", "A", "true"), "'A': write KEY=VALUE"),
         (("--artefact", "a=1", "--artefact", "a=2", "true"), "'a' is given twice"),
         (("--workers", "0", "true"), "0 is not in the range"),
-        (("--file-in", "a=/nonexistent/file", "true"), "/nonexistent/file: is no plain file"),
+        (("--file-in", "a=/dev/null", "true"), "/dev/null: is no plain file"),
     ],
 )
 def test_what_is_typed_wrong_is_told(isthmus: Isthmus, arguments: tuple[str, ...], said: str) -> None:
     ran = isthmus("job", "submit", *arguments)
     assert ran.code == 2
     assert said in ran.err
+
+
+def test_a_file_that_is_not_there_is_told_as_such(cloud: FakeCloud, isthmus: Isthmus) -> None:
+    ran = isthmus("job", "submit", "--file-in", "a=/nonexistent/file", "--json", "true")
+    assert (ran.code, ran.error["reason"]) == (4, "NO_FILE")
+    assert "/nonexistent/file: No such file" in ran.error["message"]
+    assert cloud.jobs == {}
 
 
 def test_a_job_is_watched_to_its_end(cloud: FakeCloud, isthmus: Isthmus) -> None:
@@ -178,6 +186,15 @@ def test_logs_are_printed_byte_for_byte(cloud: FakeCloud, isthmus: Isthmus) -> N
     assert len(lines) == 3
     assert '"offset_bytes": 2' in lines[1]
     assert "�" not in "".join(lines)
+
+
+def test_a_log_that_ends_within_a_character_is_told_as_json_to_its_end(
+    cloud: FakeCloud, isthmus: Isthmus
+) -> None:
+    cloud.logs["train", 0] = [b"h\xc3", b"\xb6he", b"cut \xe2\x82"]
+    lines = [json.loads(line) for line in isthmus("job", "logs", "train", "--json").out.splitlines()]
+    assert "".join(line["text"] for line in lines) == "höhecut \ufffd"
+    assert [line["offset_bytes"] for line in lines] == [0, 2, 5, 11]
 
 
 def test_following_logs_loses_and_repeats_nothing(
