@@ -1,7 +1,7 @@
 """What the job API does. Reads are of the mirror; writes are transactions that any replica makes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -204,7 +204,7 @@ class Jobs:
         job, _ = await self._writer.write(work)
         await self._logs.forget(name.tenant, job.meta.uid)
 
-    async def watch(self, name: JobName) -> AsyncIterator[JobView]:
+    async def watch(self, name: JobName) -> AsyncGenerator[JobView, None]:
         """Yield a job as it is, then as it becomes, until it has ended; raise NotFound when it is removed."""
         await self._mirror.reached(1)
         changed = asyncio.Event()

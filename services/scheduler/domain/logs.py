@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -101,7 +102,7 @@ class Logs:
 
     async def read(
         self, name: JobName, rank: int, attempt: int, offset: int, *, follow: bool
-    ) -> AsyncIterator[LogPart]:
+    ) -> AsyncGenerator[LogPart, None]:
         """Yield a worker's log from an offset; with `follow` until the worker has ended.
 
         Raises:
@@ -128,8 +129,9 @@ class Logs:
             key = LogKey(name.tenant, uid, attempt or job.status.attempt, rank)
             self._readers[key].add(changed)
             try:
-                async for part in self._parts(name, key, offset, changed, follow=follow):
-                    yield part
+                async with aclosing(self._parts(name, key, offset, changed, follow=follow)) as parts:
+                    async for part in parts:
+                        yield part
             finally:
                 self._readers[key].discard(changed)
                 if not self._readers[key]:
@@ -137,7 +139,7 @@ class Logs:
 
     async def _parts(
         self, name: JobName, key: LogKey, offset: int, changed: asyncio.Event, *, follow: bool
-    ) -> AsyncIterator[LogPart]:
+    ) -> AsyncGenerator[LogPart, None]:
         while True:
             changed.clear()
             part = await asyncio.to_thread(self._files.read, key, offset, MAX_READ_BYTES)

@@ -8,7 +8,7 @@ wrote.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from typing import TypeVar
 
 from libs.common.backoff import backoff
@@ -113,8 +113,9 @@ class Mirror:
             try:
                 await self._take(await self._store.load(), fresh=True)
                 attempt = 0
-                async for batch in self._store.watch(self._revision):
-                    await self._take(batch)
+                async with aclosing(self._store.watch(self._revision)) as batches:
+                    async for batch in batches:
+                        await self._take(batch)
             except HistoryLost:
                 _log.warning(
                     "the store has forgotten what came after revision %d; loading anew", self._revision

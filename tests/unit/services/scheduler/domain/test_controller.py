@@ -84,7 +84,7 @@ async def first(controller: Controller, said: AsyncIterator[FromRunner]) -> ToRu
         return await anext(answers)
     finally:
         with suppress(Unavailable):
-            await answers.aclose()  # type: ignore[attr-defined]
+            await answers.aclose()
 
 
 async def test_a_runner_is_welcomed_with_the_liveness_time() -> None:
