@@ -58,7 +58,7 @@ def main() -> int:
         with _scratch() as home:
             title, make = _subject(options, home)
             plan = Plan(devices=options.devices, events_per_s=options.rate, replay_s=options.replay_s)
-            with _stack(options.home, options.port_offset, options.keep) as stack:
+            with _stack(options) as stack:
                 report = Story(plan, title, make, stack.gateway, stack.admin_key_file, home).run()
     except (Error, StackError) as error:
         sys.stderr.write(f"demo: {error}\n")
@@ -81,17 +81,21 @@ def _subject(options: argparse.Namespace, home: Path) -> tuple[str, Make]:
 
 
 @contextlib.contextmanager
-def _stack(home: Path | None, port_offset: int | None, keep: bool) -> Iterator[Stack]:
-    """Give a running stack: the one of `home` if it is up, else one that is taken down afterwards."""
-    stack = Stack(home)
+def _stack(options: argparse.Namespace) -> Iterator[Stack]:
+    """Give a running stack: the one of the home if it is up, else one that is taken down afterwards.
+
+    With a log of one's own nothing is trained: a stack that is started for that alone has no part for it.
+    """
+    stack = Stack(options.home)
     started = not stack.running()
     if started:
-        stack = Stack(home, port_offset)
+        unused = () if options.keep or not options.data else ("engine", "scheduler")
+        stack = Stack(options.home, options.port_offset, without={*stack.options.without, *unused})
     stack.up(lambda text: print(text, file=sys.stderr))
     try:
         yield stack
     finally:
-        if started and not keep:
+        if started and not options.keep:
             stack.down()
 
 

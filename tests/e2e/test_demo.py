@@ -69,6 +69,9 @@ def test_anybodys_event_log(home: Path, unused_port_offset: int) -> None:
         home, unused_port_offset, "--data", str(log), "--devices", "4", "--replay-s", "2"
     )
     assert code == 0, said
+    (started,) = (line for line in said.splitlines() if line.startswith("starting "))
+    assert "gateway" in started
+    assert not {"etcd", "engine", "scheduler", "runner"} & set(started.replace(",", "").split())
     assert found["title"].startswith("shop.csv: 3,000 events of 12 users")
     assert found["figures"]["events_synthetic"] == 0
     assert found["figures"]["results"] > 0
