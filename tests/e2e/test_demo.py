@@ -94,9 +94,10 @@ def test_a_broken_log_is_explained_before_anything_starts(home: Path, text: str,
     assert not (home / "stack").exists()
 
 
-def test_a_log_that_is_too_short_is_refused(home: Path, unused_port_offset: int) -> None:
+def test_a_log_that_is_too_short_is_refused_before_anything_starts(home: Path) -> None:
     log = home / "log.csv"
     log.write_text("user,type,time,colour\n" + "".join(f"u{n % 8},view,{n},red\n" for n in range(80)))
-    code, _, said = demo(home / "stack", unused_port_offset, "--data", str(log))
+    code, _, said = demo(home / "stack", 0, "--data", str(log))
     assert code == 1
     assert "gets 10 events and needs 120" in said
+    assert not (home / "stack").exists()
