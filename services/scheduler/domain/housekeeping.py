@@ -58,7 +58,7 @@ class Housekeeping:
             await self._forget_requests()
         gone = await self._logs.sweep()
         if gone:
-            _log.info("removed the logs of %d jobs", gone)
+            _log.info("jobs whose logs were removed: %d", gone)
 
     async def _remove_jobs(self) -> None:
         now = self._clock.now()

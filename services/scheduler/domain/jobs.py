@@ -146,9 +146,10 @@ class Jobs:
         if job.spec.queue.queue != "default":
             known = [str(name) for name in snapshot.queues if name.tenant == new.tenant]
             raise NotFound(
-                f"spec.queue: {job.spec.queue} is not there{did_you_mean(str(job.spec.queue), known)}; "
-                "make it with CreateQueue, or leave it empty for the default one",
+                f"spec.queue: {job.spec.queue} is not there; make it with CreateQueue, or leave the field "
+                f"empty for the default one{did_you_mean(str(job.spec.queue), known)}",
                 reason="QUEUE_NOT_FOUND",
+                metadata={"field": "spec.queue"},
             )
         made = Queue(job.spec.queue, Meta(self._randomness.id(), job.meta.create_time))
         return Change(puts=(job, made, *past))
@@ -196,7 +197,7 @@ class Jobs:
             check_etag(name, job.meta.revision, etag)
             if not job.status.state.ended:
                 raise Precondition(
-                    f"{name}: is {job.status.state.name.lower()}; cancel it, and delete it when it has ended",
+                    f"{name}: {job.status.state.told}; cancel it, and delete it when it has ended",
                     reason="JOB_NOT_ENDED",
                 )
             return job, Change(deletes=(job,))
@@ -308,7 +309,7 @@ def _missing(name: JobName, known: Sequence[str]) -> NotFound:
 
 def _summary_of(job: Job) -> str:
     status = job.status
-    text = f"{job.name} is {status.state.name.lower()}"
+    text = f"{job.name} {status.state.told}"
     if status.state.placed:
         nodes = {str(worker.node) for worker in status.workers}
         running = sum(worker.state.name == "RUNNING" for worker in status.workers)

@@ -120,7 +120,7 @@ class Logs:
             while not job.status.attempt:
                 if not follow or job.status.state.ended:
                     raise Precondition(
-                        f"{name}: is {job.status.state.name.lower()} and was never started; there is no log",
+                        f"{name}: {job.status.state.told} and was never started; there is no log",
                         reason="NOT_STARTED",
                     )
                 changed.clear()
@@ -198,13 +198,17 @@ class Logs:
 
 
 def _check_worker(job: Job, rank: int, attempt: int) -> None:
-    if rank >= job.spec.worker_count:
+    count = job.spec.worker_count
+    if rank >= count:
         raise Invalid(
-            f"rank: {job.name} has {job.spec.worker_count} workers; use 0 to {job.spec.worker_count - 1}",
+            f"rank: {rank} is too large; {job.name} has {count} worker{'s' if count > 1 else ''}: "
+            f"use {f'0 to {count - 1}' if count > 1 else '0'}",
             metadata={"field": "rank"},
         )
-    if attempt > max(1, job.status.attempt):
+    made = job.status.attempt
+    if attempt > max(1, made):
         raise Invalid(
-            f"attempt: {job.name} has had {job.status.attempt}; use 1 to that, or 0 for the last",
+            f"attempt: {attempt} is too large; {job.name} has had {made} attempt{'' if made == 1 else 's'}: "
+            "use the number of one of them, or 0 for the last",
             metadata={"field": "attempt"},
         )

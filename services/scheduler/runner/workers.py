@@ -124,7 +124,7 @@ class Workers:
             if self._users is not None and user_id is not None:
                 self._users.hold([user_id])
         if self._lives:
-            _log.info("went on with %d workers", len(self._lives))
+            _log.info("workers that were there: %d; going on with them", len(self._lives))
 
     async def start(self, started: Started) -> None:
         """Start a worker, unless it is there: then its last report goes out again."""

@@ -181,7 +181,8 @@ async def test_validate_only_stores_nothing(running: Running) -> None:
 async def test_an_unknown_queue_is_named_with_the_nearest(running: Running) -> None:
     client = running.client()
     await client.queues.CreateQueue(api.CreateQueueRequest(parent=client.parent, queue_id="training"))
-    with pytest.raises(NotFound, match="did you mean 'tenants/acme/queues/training'"), rpc_errors():
+    ending = r"the default one; did you mean 'tenants/acme/queues/training'\?$"
+    with pytest.raises(NotFound, match=ending), rpc_errors():
         await client.submit(queue="tenants/acme/queues/trainig")
 
 
@@ -222,7 +223,15 @@ async def test_explain_says_what_each_node_lacks(running: Running, runner: FakeR
     await client.submit("next", cpus=4)
     assert list((await client.explain("next")).ahead) == ["tenants/acme/jobs/wide"]
     running_one = await client.explain("busy")
-    assert "1 of 1 workers run" in running_one.summary
+    assert running_one.summary == "tenants/acme/jobs/busy is running on nodes/n0: 1 of 1 workers run."
+    await client.cancel("wide")
+    await client.ended("wide")
+    cancelled = "tenants/acme/jobs/wide was cancelled. Cancelled while it waited."
+    assert (await client.explain("wide")).summary == cancelled
+    await runner.exit("busy", code=3)
+    await client.ended("busy")
+    failed = "tenants/acme/jobs/busy has failed. Worker 0 on nodes/n0 exited with 3."
+    assert (await client.explain("busy")).summary == failed
 
 
 async def test_lists_are_paged_by_name(running: Running) -> None:
