@@ -35,8 +35,8 @@ from services.scheduler.domain.reasons import Reason
 from services.scheduler.domain.rooms import Room, usable_gpus
 from services.scheduler.domain.snapshot import Snapshot
 
-MAX_NODES = 60
-"""That a gang may touch: its transaction compares and writes each, and holds 127 compares and writes."""
+MAX_NODES = 125
+"""That a gang may touch: etcd takes 128 compares, of which job, reservation and leader need one each."""
 MAX_STARTS = 64
 """Of one decision: the rest is decided upon what has become of these."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
