@@ -39,6 +39,17 @@ class Strided:
         """How many."""
         return math.prod(self.shape)
 
+    @property
+    def nested(self) -> bool:
+        """Whether each axis steps over all that the smaller ones reach, so that no element is hit twice."""
+        reach = 0
+        for stride, size in sorted((abs(s), n) for s, n in zip(self.strides, self.shape, strict=True)):
+            if size > 1:
+                if stride <= reach:
+                    return False
+                reach += (size - 1) * stride
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
