@@ -111,6 +111,7 @@ def _node(session: Session, wanted: Object, dry_run: bool) -> Applied:
         return Applied(name, "unchanged")
     update = scheduler_pb2.UpdateNodeRequest(validate_only=dry_run)
     update.node.metadata.name = name
+    # Only the etag that the file has: a node is written at each placement, which is no change of its spec.
     update.node.metadata.etag = wanted.wanted.metadata.etag
     update.node.spec.CopyFrom(wanted.wanted.spec)
     session.call(nodes.UpdateNode, update)
