@@ -10,7 +10,7 @@ from isthmus.scheduler.v1 import runner_pb2, runner_pb2_grpc
 from libs.common.backoff import backoff
 from libs.common.client import Channel
 from libs.common.clock import Clock
-from libs.common.errors import Error, OutOfRange, Unavailable
+from libs.common.errors import Error, Unavailable
 from libs.common.names import NodeName
 from libs.common.rand import Randomness
 from libs.common.status import rpc_errors
@@ -110,8 +110,6 @@ class Attachment:
                 if stub is not None:
                     with rpc_errors():
                         return int((await stub.AppendLog(request, timeout=_APPEND_S)).offset_bytes)
-            except OutOfRange:
-                return 0  # it lost what it hadn't called durable: begin again, and it says from where
             except Error as error:
                 if not error.retriable:
                     raise
