@@ -140,6 +140,7 @@ class Logs:
     async def _parts(
         self, name: JobName, key: LogKey, offset: int, changed: asyncio.Event, *, follow: bool
     ) -> AsyncGenerator[LogPart, None]:
+        over_since: float | None = None
         while True:
             changed.clear()
             part = await asyncio.to_thread(self._files.read, key, offset, MAX_READ_BYTES)
@@ -156,22 +157,28 @@ class Logs:
                 return
             if part is not None and part.complete:
                 return
-            if not await self._more(name, key, changed):
+            if not self._is_over(self._job(name, key.job_uid), key):
+                await changed.wait()
+                continue
+            # Whatever changes elsewhere wakes us too, and mustn't put the end off.
+            over_since = self._clock.monotonic() if over_since is None else over_since
+            left_s = over_since + _LAST_WORDS_S - self._clock.monotonic()
+            if left_s <= 0:
                 return
+            await self._woken(changed, left_s)
 
-    async def _more(self, name: JobName, key: LogKey, changed: asyncio.Event) -> bool:
-        """Wait for something new; tell whether more may come."""
-        job = self._job(name, key.job_uid)
+    def _is_over(self, job: Job, key: LogKey) -> bool:
+        """Tell whether a worker has ended, so that at most its last words are still on their way."""
         status = job.status
         over = status.state.ended or status.attempt > key.attempt or not status.state.placed
-        if not over and not status.workers[key.rank].state.ended:
-            await changed.wait()
-            return True
-        slept = asyncio.create_task(self._clock.sleep(_LAST_WORDS_S))
+        return over or status.workers[key.rank].state.ended
+
+    async def _woken(self, changed: asyncio.Event, seconds: float) -> None:
+        """Wait for something new, but not for longer."""
+        slept = asyncio.create_task(self._clock.sleep(seconds))
         woken = asyncio.create_task(changed.wait())
         try:
             await asyncio.wait({slept, woken}, return_when=asyncio.FIRST_COMPLETED)
-            return not slept.done()
         finally:
             slept.cancel()
             woken.cancel()
