@@ -92,10 +92,14 @@ def submit(
     Options stand before COMMAND; `--` between them leaves no doubt.
     """
     if file:
-        given = [name for name, value in options.items() if value not in (None, ())]
+        given = [
+            parameter.opts[0]
+            for parameter in click.get_current_context().command.params
+            if options.get(parameter.name or "") not in (None, ())
+        ]
         if command or given:
             raise click.UsageError(
-                f"--file says all of the job; leave out {'COMMAND' if command else '--' + given[0]}"
+                f"--file says all of the job; leave out {'COMMAND' if command else given[0]}"
             )
         wanted = read_job(file, str(session.tenant))
     elif not command:

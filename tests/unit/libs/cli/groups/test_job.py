@@ -96,6 +96,7 @@ def test_a_job_comes_from_a_file_too(cloud: FakeCloud, isthmus: Isthmus, tmp_pat
         ((), "give a COMMAND, or a file with --file"),
         (("--file", "job.yaml", "true"), "--file says all of the job; leave out COMMAND"),
         (("--file", "job.yaml", "--cpus", "1"), "--file says all of the job; leave out --cpus"),
+        (("--file", "job.yaml", "--env", "A=1"), "--file says all of the job; leave out --env"),
         (("--cpus", "many", "true"), "'many': write cores such as 2, 0.5 or 0.25"),
         (("--memory", "1XB", "true"), "'1XB' is no size; write bytes or a number with a unit"),
         (("--env", "A", "true"), "'A': write KEY=VALUE"),
