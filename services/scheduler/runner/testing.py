@@ -105,6 +105,7 @@ class FakeScheduler(runner_pb2_grpc.RunnerServiceServicer):
         complete: the logs that were said to be complete.
         acknowledges: whether reports are acknowledged.
         refuse: how many of the next connections are refused.
+        leader: the address of another scheduler, to which runners are sent; "" while this one leads.
         lose_log: how many of the next pieces of logs are refused as UNAVAILABLE.
         unwanted_logs: whether logs are refused for good.
         heartbeats: how many came.
@@ -117,6 +118,7 @@ class FakeScheduler(runner_pb2_grpc.RunnerServiceServicer):
         self.complete: set[tuple[str, int, int]] = set()
         self.acknowledges = True
         self.refuse = 0
+        self.leader = ""
         self.lose_log = 0
         self.unwanted_logs = False
         self.heartbeats = 0
@@ -201,6 +203,8 @@ class FakeScheduler(runner_pb2_grpc.RunnerServiceServicer):
         if self.refuse:
             self.refuse -= 1
             raise Unavailable("not now")
+        if self.leader:
+            raise Unavailable("not me", reason="NOT_LEADER", metadata={"address": self.leader})
         self.hellos.append(hello)
         self.reports.extend(hello.workers)
         await self._note()
