@@ -250,6 +250,8 @@ async def test_lists_are_paged_by_name(running: Running) -> None:
 async def test_tenants_never_see_each_other(running: Running, runner: FakeRunner) -> None:
     await running.client("acme").submit("secret")
     await runner.run("secret")
+    job = await running.client("acme").job_in("secret", State.STATE_RUNNING)
+    queue = pb.Queue(metadata=pb.Metadata(name="tenants/acme/queues/default"))
     other = running.client("rival")
     for call in (
         lambda: other.jobs.GetJob(api.GetJobRequest(name="tenants/acme/jobs/secret")),
@@ -257,6 +259,16 @@ async def test_tenants_never_see_each_other(running: Running, runner: FakeRunner
         lambda: other.jobs.ExplainJob(api.ExplainJobRequest(name="tenants/acme/jobs/secret")),
         lambda: other.jobs.ListJobs(api.ListJobsRequest(parent="tenants/acme")),
         lambda: other.jobs.ListReservations(api.ListReservationsRequest(parent="tenants/acme")),
+        lambda: other.jobs.GetReservation(api.GetReservationRequest(name=job.status.reservation)),
+        lambda: other.jobs.DeleteJob(api.DeleteJobRequest(name="tenants/acme/jobs/secret")),
+        lambda: other.jobs.CreateJob(api.CreateJobRequest(parent="tenants/acme")),
+        lambda: anext(aiter(other.jobs.WatchJob(api.WatchJobRequest(name="tenants/acme/jobs/secret")))),
+        lambda: anext(aiter(other.jobs.ReadLogs(api.ReadLogsRequest(name="tenants/acme/jobs/secret")))),
+        lambda: other.queues.CreateQueue(api.CreateQueueRequest(parent="tenants/acme", queue_id="q")),
+        lambda: other.queues.GetQueue(api.GetQueueRequest(name="tenants/acme/queues/default")),
+        lambda: other.queues.ListQueues(api.ListQueuesRequest(parent="tenants/acme")),
+        lambda: other.queues.UpdateQueue(api.UpdateQueueRequest(queue=queue)),
+        lambda: other.queues.DeleteQueue(api.DeleteQueueRequest(name="tenants/acme/queues/default")),
     ):
         with pytest.raises(NotFound), rpc_errors():
             await call()
