@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
-# further arguments for up, demo, test and the like: make up ARGS='--port-offset 1000'
+# further arguments for up, demo, test and the like: make up ARGS='--port-offset 100'
 ARGS ?=
 # a service's name, for logs and restart: make logs S=deployer
 S ?=
