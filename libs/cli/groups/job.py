@@ -11,6 +11,7 @@ import click
 
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2
 from libs.cli.blobs import download, upload
+from libs.cli.files import check_target
 from libs.cli.jobs import (
     follow_job,
     job_name,
@@ -337,6 +338,7 @@ def artefact() -> None:
 @with_session
 def get_artefact(session: Session, job_id: str, artefact_id: str, out: str) -> None:
     """Download an ARTEFACT of a job and check it; the file appears only when it is whole."""
+    check_target(Path(out), "--out")
     blob = kept_artefact(_get(session, job_id), artefact_id).blob
     download(session, blob, Path(out), "--out")
     session.output.values(

@@ -12,9 +12,7 @@ from libs.common.fsio import write_atomic
 
 
 @click.command()
-@click.option(
-    "--key-file", type=click.Path(exists=True, dir_okay=False), required=True, help="File with the API key."
-)
+@click.option("--key-file", type=click.Path(dir_okay=False), required=True, help="File with the API key.")
 @click.pass_obj
 def login(settings: Settings, key_file: str) -> None:
     """Remember --gateway, --tenant, --ca-file and the API key's file, after trying them."""

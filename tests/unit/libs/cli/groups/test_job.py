@@ -299,6 +299,12 @@ def test_an_artefact_is_fetched_and_checked(cloud: FakeCloud, isthmus: Isthmus, 
     assert not (tmp_path / "b").exists()
 
 
+def test_where_an_artefact_goes_is_looked_at_first(isthmus: Isthmus) -> None:
+    ran = isthmus("job", "artefact", "get", "there-is-none", "model", "--out", "/nowhere/model.onnx")
+    assert ran.code == 4
+    assert "--out /nowhere/model.onnx: No such file" in ran.err
+
+
 def test_a_job_is_deleted(cloud: FakeCloud, isthmus: Isthmus) -> None:
     cloud.jobs["train"] = made(State.STATE_FAILED)
     assert isthmus("job", "delete", "train", "--etag", "5", "--json").json == {
