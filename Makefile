@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
-# further arguments for up, demo, test and the like: make up ARGS='--port-offset 1000'
+# further arguments for up, demo, test and the like: make up ARGS='--port-offset 100'
 ARGS ?=
 # a service's name, for logs and restart: make logs S=deployer
 S ?=
@@ -55,7 +55,7 @@ format: setup ## let ruff and buf lay out the code
 	@$(BIN)/buf format --write
 
 type: setup ## mypy, strict
-	@$(BIN)/mypy libs services deploy
+	@$(BIN)/mypy libs services deploy examples benchmarks
 
 test: setup ## unit, contract, integration and e2e tests
 	@$(BIN)/python -m pytest $(wildcard $(addprefix tests/,unit contract integration e2e)) $(ARGS)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 import sys
 import tempfile
@@ -30,6 +29,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.report import show
 from deploy.local.stack import Stack
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2, scheduler_pb2_grpc
 from libs.common.clock import SystemClock
@@ -68,7 +68,7 @@ def main() -> int:
         values |= asyncio.run(watch(home, writes, kills=2 if options.quick else 10))
         values |= job_starts(home / "stack", options.port_offset, jobs)
     show_workload()
-    show(values)
+    show(values, TARGETS)
     return 0
 
 
@@ -207,7 +207,9 @@ def job_starts(home: Path, port_offset: int, jobs: int) -> dict[str, float]:
     with stack:
         stack.up()
         key = (("authorization", f"Bearer {stack.admin_key}"),)
-        seen, started, ended = [], [], []
+        seen: list[float] = []
+        started: list[float] = []
+        ended: list[float] = []
         with grpc.insecure_channel(stack.endpoints["gateway"]) as channel:
             stub = scheduler_pb2_grpc.JobServiceStub(channel)
             for number in range(jobs + 3):
@@ -264,17 +266,6 @@ def show_workload() -> None:
     )
     console.print(table)
     console.print()
-
-
-def show(values: dict[str, float]) -> None:
-    """Print the table and the line that machines read."""
-    table = Table("FIGURE", "MEASURED", "TARGET", "", box=None, header_style="bold")
-    for name, value in values.items():
-        target = TARGETS.get(name)
-        verdict = "" if target is None else ("met" if value <= target else "MISSED")
-        table.add_row(name, f"{value:.3f}", "" if target is None else f"≤ {target:g}", verdict)
-    Console(width=100, highlight=False).print(table)
-    sys.stdout.write("RESULT " + json.dumps({"values": {k: round(v, 4) for k, v in values.items()}}) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ It moves with the machine: `bare_proxy_added_p50_ms` is what a proxy that does n
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -22,9 +21,8 @@ from pathlib import Path
 
 import grpc
 import psutil
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.report import show
 from deploy.local.stack import Stack
 from examples.demo.cloud import Cloud
 from examples.demo.devices import Device
@@ -69,7 +67,7 @@ def main() -> int:
             cloud.isthmus("task", "publish", str(TASK), "--keys", str(home / "keys"))
             values |= gateway_hop(stack, calls)
             values |= agent(stack, cloud, home, runs)
-    show(values)
+    show(values, TARGETS)
     return 0
 
 
@@ -218,17 +216,6 @@ def _round_trips(device: Device, runs: int) -> list[float]:
     if failures:
         raise SystemExit(f"{len(failures)} runs failed, the first with {failures[0]}")
     return taken
-
-
-def show(values: dict[str, float]) -> None:
-    """Print the table and the line that machines read."""
-    table = Table("FIGURE", "MEASURED", "TARGET", "", box=None, header_style="bold")
-    for name, value in values.items():
-        target = TARGETS.get(name)
-        verdict = "" if target is None else ("met" if value <= target else "MISSED")
-        table.add_row(name, f"{value:.3f}", "" if target is None else f"≤ {target:g}", verdict)
-    Console(width=100, highlight=False).print(table)
-    sys.stdout.write("RESULT " + json.dumps({"values": {k: round(v, 4) for k, v in values.items()}}) + "\n")
 
 
 if __name__ == "__main__":

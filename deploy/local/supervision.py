@@ -33,6 +33,8 @@ RETRIES = 20
 LOG_BYTES = 5 * 1024 * 1024
 STOP_S = 60.0
 """Seconds after which what was told to stop counts as stuck."""
+LAUNCH_S = 20.0
+"""Seconds that supervisord has to start, and then to answer."""
 _GONE = {"STOPPED", "EXITED", "FATAL", "UNKNOWN"}
 ANSWER_S = 5.0
 """Seconds within which supervisord answers; it does no waiting of its own for us."""
@@ -142,7 +144,7 @@ class Supervisor:
         """Call supervisord's XML-RPC interface.
 
         Raises:
-            OSError: it doesn't run, or doesn't answer.
+            StackError: it doesn't run, or doesn't answer.
             xmlrpc.client.Fault: it refuses.
         """
         connection = _Connection(self._layout.socket)
@@ -151,24 +153,28 @@ class Supervisor:
             connection.request("POST", "/RPC2", body, {"Content-Type": "text/xml"})
             answer = connection.getresponse()
             text = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise StackError(
+                f"supervisord doesn't answer ({error}); see {self._layout.supervisor_log}"
+            ) from error
         finally:
             connection.close()
         if answer.status != 200:
-            raise OSError(f"supervisord answered {method} with HTTP {answer.status}")
+            raise StackError(f"supervisord answered {method} with HTTP {answer.status}")
         return xmlrpc.client.loads(text)[0][0]
 
     def running(self) -> bool:
         """Say whether supervisord runs and answers."""
         try:
             return bool(self._call("getState")["statename"] == "RUNNING")
-        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+        except (StackError, xmlrpc.client.Error):
             return False
 
     def processes(self) -> dict[str, Supervised]:
         """Return every process by name; none when supervisord doesn't run."""
         try:
             found = self._call("getAllProcessInfo")
-        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+        except (StackError, xmlrpc.client.Error):
             return {}
         return {
             info["name"]: Supervised(
@@ -190,33 +196,37 @@ class Supervisor:
         # Settings of the caller's shell reach a service only where `topology` passes them on.
         clean = {key: value for key, value in environ.items() if not key.startswith(("ISTHMUS_", "PYTHON"))}
         clean[MARKER] = str(self._layout.home)
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-W",
-                "ignore",
-                "-m",
-                "supervisor.supervisord",
-                "-c",
-                str(self._layout.supervisor_file),
-            ],
-            cwd=ROOT,
-            env=clean,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
+        command = [sys.executable, "-W", "ignore", "-m", "supervisor.supervisord"]
+        try:
+            done = subprocess.run(
+                [*command, "-c", str(self._layout.supervisor_file)],
+                cwd=ROOT,
+                env=clean,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=LAUNCH_S,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise StackError(f"supervisord didn't start within {LAUNCH_S:.0f} s") from error
         if done.returncode != 0:
             raise StackError(f"supervisord can't be started: {(done.stderr or done.stdout).strip()}")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LAUNCH_S
         while not self.running():
             if time.monotonic() > deadline:
                 raise StackError(f"supervisord doesn't answer; see {self._layout.supervisor_log}")
             time.sleep(0.05)
 
     def apply(self) -> None:
-        """Bring the running supervisord to what its file says now: only what changed is restarted."""
-        ((added, changed, removed),) = self._call("reloadConfig")
+        """Bring the running supervisord to what its file says now: only what changed is restarted.
+
+        Raises:
+            StackError: it refuses, or doesn't answer.
+        """
+        try:
+            ((added, changed, removed),) = self._call("reloadConfig")
+        except xmlrpc.client.Fault as error:
+            raise StackError(f"supervisord refuses its new configuration: {error.faultString}") from error
         for name in (*changed, *removed):
             self.stop(name)
             self._call("removeProcessGroup", name)
@@ -224,7 +234,7 @@ class Supervisor:
             self._call("addProcessGroup", name)
 
     def start(self, name: str) -> None:
-        """Start a process unless it is up."""
+        """Start a process unless it is up; raise StackError when supervisord doesn't answer."""
         with contextlib.suppress(xmlrpc.client.Fault):
             self._call("startProcess", name, False)
 
@@ -232,7 +242,7 @@ class Supervisor:
         """Stop processes, all at once, and wait until they are gone.
 
         Raises:
-            StackError: one isn't gone after a minute.
+            StackError: one isn't gone after a minute, or supervisord doesn't answer.
         """
         for name in names:
             with contextlib.suppress(xmlrpc.client.Fault):
@@ -267,7 +277,7 @@ class Supervisor:
         pid = self.pid()
         try:
             self._call("shutdown")
-        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+        except (StackError, xmlrpc.client.Error):
             return
         deadline = time.monotonic() + STOP_S
         while pid and self.pid() == pid:

@@ -17,7 +17,7 @@ from examples.demo.click import ClickModel
 from examples.demo.data import own_log
 from examples.demo.movielens import movielens
 from examples.demo.scenario import value_profile
-from examples.demo.story import Make, Plan, Story
+from examples.demo.story import Make, Plan, Story, dealt
 from libs.common.errors import Error
 
 
@@ -56,9 +56,9 @@ def main() -> int:
         parser.error("--replay-s must not be negative, and --epochs from 1 to 100")
     try:
         with _scratch() as home:
-            title, make = _subject(options, home)
             plan = Plan(devices=options.devices, events_per_s=options.rate, replay_s=options.replay_s)
-            with _stack(options.home, options.port_offset, options.keep) as stack:
+            title, make = _subject(options, plan, home)
+            with _stack(options) as stack:
                 report = Story(plan, title, make, stack.gateway, stack.admin_key_file, home).run()
     except (Error, StackError) as error:
         sys.stderr.write(f"demo: {error}\n")
@@ -67,7 +67,7 @@ def main() -> int:
     return 0 if report.good else 1
 
 
-def _subject(options: argparse.Namespace, home: Path) -> tuple[str, Make]:
+def _subject(options: argparse.Namespace, plan: Plan, home: Path) -> tuple[str, Make]:
     """Return what the demo is about, and what makes its scenario; a log of one's own is read at once.
 
     Raises:
@@ -75,23 +75,28 @@ def _subject(options: argparse.Namespace, home: Path) -> tuple[str, Make]:
     """
     if options.data:
         scenario = value_profile(own_log(options.data), home, options.event, options.field)
+        dealt(scenario.log, plan)
         return scenario.log.title, lambda *_: scenario
     click = ClickModel(movielens(cache_folder(os.environ)), options.epochs)
     return click.title, click.scenario
 
 
 @contextlib.contextmanager
-def _stack(home: Path | None, port_offset: int | None, keep: bool) -> Iterator[Stack]:
-    """Give a running stack: the one of `home` if it is up, else one that is taken down afterwards."""
-    stack = Stack(home)
+def _stack(options: argparse.Namespace) -> Iterator[Stack]:
+    """Give a running stack: the one of the home if it is up, else one that is taken down afterwards.
+
+    With a log of one's own nothing is trained: a stack that is started for that alone has no part for it.
+    """
+    stack = Stack(options.home)
     started = not stack.running()
     if started:
-        stack = Stack(home, port_offset)
+        unused = () if options.keep or not options.data else ("engine", "scheduler")
+        stack = Stack(options.home, options.port_offset, without={*stack.options.without, *unused})
     stack.up(lambda text: print(text, file=sys.stderr))
     try:
         yield stack
     finally:
-        if started and not keep:
+        if started and not options.keep:
             stack.down()
 
 

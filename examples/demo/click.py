@@ -171,15 +171,13 @@ class Reference:
         import onnxruntime
 
         session = onnxruntime.InferenceSession(str(self.model), providers=["CPUExecutionProvider"])
-        inputs = {
-            "item": np.array([item for _, item, _ in shown], np.int64),
-            "history": np.zeros((len(shown), self.window), np.int64),
-            "ratings": np.zeros((len(shown), self.window), np.float32),
-        }
+        item = np.array([film for _, film, _ in shown], np.int64)
+        history = np.zeros((len(shown), self.window), np.int64)
+        ratings = np.zeros((len(shown), self.window), np.float32)
         for row, (_, _, past) in enumerate(shown):
-            inputs["history"][row, : len(past)] = [film for film, _ in past]
-            inputs["ratings"][row, : len(past)] = [rating for _, rating in past]
-        (scores,) = session.run(["click"], inputs)
+            history[row, : len(past)] = [film for film, _ in past]
+            ratings[row, : len(past)] = [rating for _, rating in past]
+        (scores,) = session.run(["click"], {"item": item, "history": history, "ratings": ratings})
         return {
             event_id: {"past": len(past), "click": float(score)}
             for (event_id, _, past), score in zip(shown, scores, strict=True)

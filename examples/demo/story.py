@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from examples.demo.cloud import Cloud
-from examples.demo.data import deal
+from examples.demo.data import Log, deal
 from examples.demo.devices import Device
 from examples.demo.report import Report, quantile
 from examples.demo.scenario import Scenario, Value
 from libs.common.errors import Error, Invalid, Unavailable
+from libs.task.event import Event
 
 Make = Callable[[Cloud, Path, Callable[[str], None], Report], Scenario]
 """Makes the scenario, given the cloud, a folder, where to say what happens, and the report."""
@@ -41,6 +42,23 @@ class Plan:
     """How long the histories run on the good version before the bad one comes."""
     deadline_s: float = 300.0
     """Nothing may take longer than this, all together."""
+
+
+def dealt(log: Log, plan: Plan) -> list[list[Event]]:
+    """Return each device's events.
+
+    Raises:
+        Invalid: when the log is too short for so many devices.
+    """
+    hands = deal(log, plan.devices, plan.events_per_device)
+    shortest = min(len(events) for events in hands)
+    if shortest < _LEAST_EVENTS:
+        raise Invalid(
+            f"{log.title}: one of {plan.devices} devices gets {shortest} events "
+            f"and needs {_LEAST_EVENTS}; use a longer log or fewer --devices",
+            reason="LOG_TOO_SHORT",
+        )
+    return hands
 
 
 class Story:
@@ -119,14 +137,8 @@ class Story:
         cloud.isthmus(
             "device", "token", "--attribute", "fleet=demo", "--uses", uses, "--out", str(token_file)
         )
-        hands = deal(self._scenario.log, self._plan.devices, self._plan.events_per_device)
+        hands = dealt(self._scenario.log, self._plan)
         shortest = min(len(events) for events in hands)
-        if shortest < _LEAST_EVENTS:
-            raise Invalid(
-                f"{self._scenario.log.title}: one of {self._plan.devices} devices gets {shortest} events "
-                f"and needs {_LEAST_EVENTS}; use a longer log or fewer --devices",
-                reason="LOG_TOO_SHORT",
-            )
         # A short log is replayed more slowly, so that there still are events when the bad version comes.
         self._events_per_s = min(self._plan.events_per_s, shortest / (self._plan.replay_s + _RELEASES_S))
         for number, events in enumerate(hands):

@@ -18,9 +18,9 @@ def blob_of(path: Path) -> manifest_pb2.BlobRef:
 
     Raises:
         Invalid: when it is no plain file: a pipe has no size, and may never end.
-        OSError: when it can't be read.
+        OSError: when it isn't there or can't be read.
     """
-    if not path.is_file():
+    if path.exists() and not path.is_file():
         raise Invalid(f"{path}: is no plain file", reason="BAD_FILE")
     return manifest_pb2.BlobRef(digest=sha256_of(path), size_bytes=path.stat().st_size)
 

@@ -109,8 +109,11 @@ def isthmus(
     as_json: bool,
 ) -> None:
     """Publish tasks, release them to devices, and look at what they do."""
+    # A key that a flag names wins over the environment's.
+    flagged = ctx.get_parameter_source("api_key_file") is click.core.ParameterSource.COMMANDLINE
     ctx.obj = Settings(
         gateway=gateway,
+        api_key="" if flagged else os.environ.get("ISTHMUS_API_KEY", ""),
         api_key_file=api_key_file,
         ca_file=ca_file,
         tenant=tenant,

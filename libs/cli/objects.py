@@ -1,8 +1,8 @@
 """Objects of the scheduler written as YAML: apiVersion, kind, metadata and spec, several in a file.
 
-`spec` is the message of the API in its JSON form. `metadata` holds what one may choose: the name, labels, and
-the etag that the object must still have. Of the names of the object and of a job's queue, the last part will
-do. A file of a job may come `from` a path on this machine instead of naming a blob.
+`spec` is the message of the API in its JSON form. `metadata` holds what one may choose: the name, labels (of
+jobs and queues), and the etag that the object must still have. Of the names of the object and of a job's
+queue, the last part will do. A file of a job may come `from` a path on this machine instead of naming a blob.
 """
 
 from __future__ import annotations
@@ -158,6 +158,10 @@ class _Reader:
                     else f"unknown field{did_you_mean(name, _CHOSEN) or '; there are ' + ', '.join(_CHOSEN)}"
                 )
                 raise self._text.fault(key.start_mark, f"metadata.{name}", said)
+            if name == "labels" and kind == "Node":
+                raise self._text.fault(
+                    key.start_mark, "metadata.labels", "a node's aren't anybody's to set; leave them out"
+                )
         self._filler.fill(metadata, node, "metadata")
         parent = "" if kind == "Node" else f"{self._tenant}/"
         prefix = f"{parent}{_COLLECTIONS[kind]}/"

@@ -87,6 +87,8 @@ class Settings:
     """Flags as given; `session()` fills the rest from the settings file and opens the channel."""
 
     gateway: str | None
+    api_key: str
+    """The key itself, as the environment gives it, or ""; it wins over `api_key_file`."""
     api_key_file: str | None
     ca_file: str | None
     tenant: str | None
@@ -143,9 +145,8 @@ class Settings:
             yield Session(channel, gateway, metadata, self, Path(ca_file) if ca_file else None)
 
     def _key(self) -> str:
-        given = os.environ.get("ISTHMUS_API_KEY", "")
-        if given:
-            return _checked_key(given.strip(), "ISTHMUS_API_KEY")
+        if self.api_key:
+            return _checked_key(self.api_key.strip(), "ISTHMUS_API_KEY")
         path = self._resolved("api_key_file", self.api_key_file)
         if not path:
             raise Unauthenticated(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from isthmus.engine.v1 import engine_pb2, plan_pb2
 from libs.common.errors import Invalid
@@ -118,7 +120,13 @@ def tensor_to_json(tensor: engine_pb2.InferTensor) -> object:
     letter = _LETTERS[tensor.type]
     flat = [each for (each,) in struct.iter_unpack(f"<{letter}", tensor.data)]
     if letter in _FLOATS:
-        flat = [each if abs(each) < float("inf") else str(each) for each in flat]
-    for size in reversed(tensor.shape[1:]):
-        flat = [flat[start : start + size] for start in range(0, len(flat), max(size, 1))] if size else []
-    return flat if tensor.shape else flat[0]
+        flat = [each if math.isfinite(each) else str(each) for each in flat]
+    return _nested(flat, tensor.shape) if tensor.shape else flat[0]
+
+
+def _nested(flat: list[Any], shape: Sequence[int]) -> list[Any]:
+    """Return elements in row-major order as lists in lists."""
+    if len(shape) == 1:
+        return flat
+    size = math.prod(shape[1:])
+    return [_nested(flat[number * size : (number + 1) * size], shape[1:]) for number in range(shape[0])]

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from isthmus.deployer.v1 import blob_pb2, blob_pb2_grpc, manifest_pb2
 from isthmus.engine.v1 import engine_pb2, engine_pb2_grpc
@@ -313,6 +314,9 @@ def fake_cloud() -> Iterator[FakeCloud]:
     scheduler_pb2_grpc.add_NodeServiceServicer_to_server(_Nodes(cloud), server)
     engine_pb2_grpc.add_EngineServiceServicer_to_server(_Engine(cloud), server)
     blob_pb2_grpc.add_BlobServiceServicer_to_server(_Blobs(cloud), server)  # type: ignore[abstract]
+    healthy = health.HealthServicer()
+    healthy.set("gateway", health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     cloud.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     try:

@@ -164,6 +164,11 @@ class BlobClient:
                 write = blob_pb2.WriteBlobRequest(upload_id=begun.upload_id, offset_bytes=offset, data=data)
                 # The loop waits for the call before it goes on to the next piece.
                 written = await self._call(lambda: self._stub.WriteBlob(write, timeout=_CALL_S))  # noqa: B023
+                if written.offset_bytes <= offset:
+                    raise Unavailable(
+                        f"{ref.digest}: the deployer stays at byte {offset}, whatever it is given",
+                        reason="STALLED",
+                    )
                 offset = written.offset_bytes
         commit = blob_pb2.CommitBlobRequest(upload_id=begun.upload_id)
         # Checking the digest of a large blob takes the deployer a while.

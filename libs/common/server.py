@@ -187,7 +187,7 @@ def server_options(config: ServiceConfig) -> list[tuple[str, int]]:
         ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         # Clients may ping as often as `create_channel` makes them; who pings faster is cut off.
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
+        ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
         *FLOW_CONTROL,
         ("grpc.server.max_pending_requests", config.max_pending_requests),
         ("grpc.server.max_pending_requests_hard_limit", config.max_pending_requests * 2),

@@ -97,7 +97,7 @@ def _check_cover(step: RasterLayout, size: int, place: str) -> None:
     """Check that no region writes an element twice, and that every element is written."""
     destinations = [move.destination for move in step.moves]
     for index, destination in enumerate(destinations):
-        if not _nested(destination) and np.count_nonzero(_mark([destination], size)) != destination.elements:
+        if not destination.nested and np.count_nonzero(_mark([destination], size)) != destination.elements:
             raise bad_plan(f"{place}.regions[{index}]", "writes an element twice")
     if step.fill or any(destination.elements == size for destination in destinations):
         return
@@ -105,19 +105,6 @@ def _check_cover(step: RasterLayout, size: int, place: str) -> None:
         raise bad_plan(
             place, "leaves elements unwritten: its regions don't cover its output, and it fills none"
         )
-
-
-def _nested(destination: Strided) -> bool:
-    """Tell whether each axis steps over all that the smaller ones reach, so that no element is hit twice."""
-    reach = 0
-    for stride, size in sorted(
-        (abs(s), n) for s, n in zip(destination.strides, destination.shape, strict=True)
-    ):
-        if size > 1:
-            if stride <= reach:
-                return False
-            reach += (size - 1) * stride
-    return True
 
 
 def _mark(destinations: Iterable[Strided], size: int) -> Array:

@@ -10,6 +10,8 @@ BAD_INPUT = "BAD_INPUT"
 """The inputs of a call don't fit the plan."""
 TOO_MUCH_MEMORY = "TOO_MUCH_MEMORY"
 """A call with these sizes needs more than its bound."""
+TOO_MUCH_WORK = "TOO_MUCH_WORK"
+"""A call with these sizes would compute longer than its bound."""
 
 
 def bad_plan(where: str, text: str) -> Invalid:

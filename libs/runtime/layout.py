@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from libs.common.errors import Exhausted
 from libs.runtime.atomic import ATOMICS, Atomic
 from libs.runtime.elements import ITEM_BYTES
-from libs.runtime.extents import evaluate
+from libs.runtime.extents import LIMIT, evaluate
 from libs.runtime.faults import TOO_MUCH_MEMORY, bad_input, bad_plan
 from libs.runtime.plan import Compute, Plan, Raster, View
 
@@ -38,6 +38,17 @@ class Strided:
     def elements(self) -> int:
         """How many."""
         return math.prod(self.shape)
+
+    @property
+    def nested(self) -> bool:
+        """Whether each axis steps over all that the smaller ones reach, so that no element is hit twice."""
+        reach = 0
+        for stride, size in sorted((abs(s), n) for s, n in zip(self.strides, self.shape, strict=True)):
+            if size > 1:
+                if stride <= reach:
+                    return False
+                reach += (size - 1) * stride
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +111,14 @@ def lay_out(plan: Plan, sizes: Sequence[int], *, max_buffer_bytes: int = MAX_BUF
 def check_layouts(plan: Plan) -> None:
     """Raise Invalid (BAD_PLAN) where the plan isn't sound at the smallest or at the largest sizes.
 
-    Only numbers are checked: no memory is used, so that the largest sizes may be beyond this machine.
+    Only numbers are checked: no memory is used, so that the largest sizes may be beyond this machine, but not
+    beyond 2^62 bytes.
     """
     for sizes in ([d.minimum for d in plan.dimensions], [d.maximum for d in plan.dimensions]):
-        lay_out(plan, sizes, max_buffer_bytes=2**62)
+        try:
+            lay_out(plan, sizes, max_buffer_bytes=LIMIT)
+        except Exhausted as error:
+            raise bad_plan("it", f"is too large for any machine: {error.message}") from None
 
 
 class _Resolver:
@@ -111,6 +126,7 @@ class _Resolver:
         self._plan = plan
         self._sizes = sizes
         self._max_bytes = max_bytes
+        self._most_view_bytes = max(max_bytes, _MAX_VIEW_BYTES)
         self._values = evaluate(plan.extents, sizes)
         self._shapes = tuple(self._shape(index) for index in range(len(plan.tensors)))
         self._elements = [math.prod(shape) for shape in self._shapes]
@@ -140,6 +156,8 @@ class _Resolver:
         shape = tuple(self._values[extent] for extent in self._plan.tensors[index].shape)
         if any(size < 0 for size in shape):
             raise bad_plan(f"tensors[{index}]", f"has the shape {list(shape)} for sizes {list(self._sizes)}")
+        if 0 in shape:  # the others lie in a buffer or are there
+            self._check_bytes(index, shape, self._most_view_bytes, f"tensors[{index}]")
         return shape
 
     def _bytes(self, tensor: int) -> int:
@@ -186,6 +204,7 @@ class _Resolver:
         if any(size < 0 for size in shape):
             raise bad_plan(where, f"has the shape {list(shape)}")
         if 0 in shape:
+            self._check_bytes(tensor, shape, self._most_view_bytes, where)
             return Strided(tensor, 0, shape, (0,) * len(shape))
         strides = tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
         spans = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
@@ -194,21 +213,28 @@ class _Resolver:
         if low < 0 or high >= self._elements[tensor]:
             text = f"reaches elements {low} to {high} of tensor {tensor}, which has {self._elements[tensor]}"
             raise bad_plan(where, text)
-        strided = Strided(tensor, offset, shape, strides)
         # However little memory is behind it, somebody would have to walk over all of it.
-        self._check_bytes(strided, shape, max(self._max_bytes, _MAX_VIEW_BYTES), where)
-        return strided
+        self._check_bytes(tensor, shape, self._most_view_bytes, where)
+        return Strided(tensor, offset, shape, strides)
 
     def _check_copies(self, atomic: Atomic, inputs: Sequence[Strided], where: str) -> None:
-        """Bound what numpy may copy on its way: the matrices of a product, what is gathered from and by."""
+        """Bound what numpy may copy on its way.
+
+        That is the matrices of a product, what is gathered from and by, and what a position is looked for in.
+        """
         for index, view in enumerate(inputs):
             if atomic.kind == "matmul":
-                self._check_bytes(view, view.shape[-2:], self._max_bytes, f"{where}.inputs[{index}]")
-            elif atomic.kind == "gather":
-                self._check_bytes(view, view.shape, self._max_bytes, f"{where}.inputs[{index}]")
+                copied = view.shape[-2:]
+            elif atomic.kind == "gather" or atomic.result == "index":
+                copied = view.shape
+            else:
+                continue
+            self._check_bytes(view.tensor, copied, self._max_bytes, f"{where}.inputs[{index}]")
 
-    def _check_bytes(self, view: Strided, shape: tuple[int, ...], most: int, where: str) -> None:
-        written_out = math.prod(shape) * ITEM_BYTES[self._plan.tensors[view.tensor].type]
+    def _check_bytes(self, tensor: int, shape: tuple[int, ...], most: int, where: str) -> None:
+        """Check what an array takes when it is written out; numpy wants that of empty ones too."""
+        sizes = math.prod(max(size, 1) for size in shape)
+        written_out = sizes * ITEM_BYTES[self._plan.tensors[tensor].type]
         if written_out > most:
             raise self._too_much(f"{where} takes {written_out} bytes for {self._named_sizes()}", most)
 

@@ -6,9 +6,11 @@ from services.deployer.domain.blobs import PINNERS
 _DEVICE = Access(kinds=frozenset({"device"}))
 _EVERYONE = frozenset({"user", "device"})
 # Each acts on behalf of a tenant, and sees that tenant's blobs.
-_KEEPERS = frozenset(PINNERS)
+_KEEPERS = frozenset({"engine", "scheduler-runner", "serving"})
 # The tuner gives its trials the model that is served.
 _READERS = _KEEPERS | {"tuner"}
+# The scheduler moves no files; it only ends what the jobs that it removes have pinned.
+_UNPINNERS = frozenset(PINNERS)
 
 
 def _user(scope: str) -> Access:
@@ -32,7 +34,7 @@ _BY_SERVICE: dict[str, dict[str, Access]] = {
         "StatBlob": Access("blobs:read", kinds=_EVERYONE, callers=_READERS),
         "ReadBlob": Access("blobs:read", kinds=_EVERYONE, callers=_READERS),
         "PinBlob": Access(kinds=frozenset(), callers=_KEEPERS),
-        "UnpinBlobs": Access(kinds=frozenset(), callers=_KEEPERS),
+        "UnpinBlobs": Access(kinds=frozenset(), callers=_UNPINNERS),
     },
     "TrustService": {
         "GetDeployerKeys": _user("tasks:read"),

@@ -28,6 +28,7 @@ from services.engine.access import ACCESS
 from services.engine.cache import PlanCache
 from services.engine.config import EngineConfig
 from services.engine.crew import Crew
+from services.engine.domain.budget import Budget
 from services.engine.domain.inference import Desk, Inference
 from services.engine.domain.optimiser import Blobs, Optimiser
 from services.engine.domain.registry import REGISTRY
@@ -79,13 +80,16 @@ def build(
         wall_s=config.worker_wall_s,
     )
     cache = PlanCache(config.data_dir / "plans", config.cache_bytes)
-    optimiser = Optimiser(blobs, cache, crew, metrics, maker)
+    budget = Budget(config.plan_memory_bytes)
+    optimiser = Optimiser(blobs, cache, crew, metrics, budget, maker)
     inference = Inference(
         blobs,
         Desk(executor, config.infer_threads + config.infer_queue),
         clock,
+        budget,
         max_bytes=config.infer_memory_bytes,
         max_call_bytes=config.infer_call_bytes,
+        max_call_work=config.infer_call_work,
     )
     metrics.watch(lambda: crew.busy, lambda: inference.held_bytes)
     answer_bytes = max(config.max_message_bytes - _ANSWER_FRAME_BYTES, 0)

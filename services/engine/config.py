@@ -70,6 +70,18 @@ class EngineConfig(ServiceConfig):
     infer_call_bytes: int = field(
         default=512 * _MIB, metadata={"help": "bytes of buffers that one plan's calls may take", "min": _MIB}
     )
+    infer_call_work: int = field(
+        default=50_000_000_000,
+        metadata={
+            "help": "calculations that one call of a plan may take, about a nanosecond each; eight of a "
+            "product of floats count as one",
+            "min": 1,
+        },
+    )
+    plan_memory_bytes: int = field(
+        default=2048 * _MIB,
+        metadata={"help": "bytes of plans that calls hold at once while they read them", "min": _MIB},
+    )
 
     def validate(self) -> Iterable[str]:
         """Yield the faults that concern several settings at once."""

@@ -6,6 +6,7 @@ get wrong independently. Runs in the worker's process only: a hostile file may c
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from libs.common.errors import Exhausted, Invalid, Precondition
 from libs.common.names import shown
 from libs.runtime.extents import evaluate
+from libs.runtime.faults import BAD_INPUT
 from libs.runtime.inputs import PortSpec
 from libs.runtime.layout import MAX_BUFFER_BYTES, lay_out
 from libs.runtime.plan import Plan
@@ -62,19 +64,16 @@ class Peer:
             return dict(zip(self._names, self._session.run(self._names, feed), strict=True))
 
 
-class _peer_errors:  # noqa: N801 - reads as a function where it is used
-    """Turns whatever ONNX Runtime raises inside the block into Invalid with its text, without our paths."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, MemoryError):
-            text = _PATH.sub("…", " ".join(str(error).split()))[:_LONGEST_TEXT]
-            raise Invalid(f"ONNX Runtime {self._what}: {text}", reason="PEER_FAILED") from error
+@contextlib.contextmanager
+def _peer_errors(what: str) -> Iterator[None]:
+    """Turn whatever ONNX Runtime raises inside the block into Invalid with its text, without our paths."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:  # it has no class of its own for all of them
+        text = _PATH.sub("…", " ".join(str(error).split()))[:_LONGEST_TEXT]
+        raise Invalid(f"ONNX Runtime {what}: {text}", reason="PEER_FAILED") from error
 
 
 def verify(plan: Plan, peer: Run, seed: int) -> Verdict:
@@ -97,7 +96,7 @@ def verify(plan: Plan, peer: Run, seed: int) -> Verdict:
         shapes = {spec.name: _shape(plan, index, sizes) for index, spec in enumerate(program.inputs)}
         compared = 0
         for feed in _feeds(program.inputs, shapes, randomness):
-            outcome = _both(program, peer, feed)
+            outcome = _both(program, peer, feed, named)
             if outcome is None:
                 continue
             got, expected = outcome
@@ -116,13 +115,13 @@ def verify(plan: Plan, peer: Run, seed: int) -> Verdict:
 
 
 def _sizes(plan: Plan) -> list[tuple[int, ...]]:
-    """Return the sizes to try: all smallest, then small ones that differ, then larger ones while cheap."""
+    """Return the sizes to try: all smallest, then a little larger ones that differ, and more, while cheap."""
     lows = [dimension.minimum for dimension in plan.dimensions]
     highs = [dimension.maximum for dimension in plan.dimensions]
     tries = [tuple(lows)]
-    for base in (2, 3, 17):
+    for step in (1, 2, 16):
         sizes = zip(range(len(lows)), lows, highs, strict=True)
-        tries.append(tuple(min(high, max(low, base + index)) for index, low, high in sizes))
+        tries.append(tuple(min(high, low + step + index) for index, low, high in sizes))
     kept: dict[tuple[int, ...], None] = {}
     for position, sizes_tried in enumerate(tries):
         if position and not _affordable(plan, sizes_tried):
@@ -136,6 +135,8 @@ def _affordable(plan: Plan, sizes: tuple[int, ...]) -> bool:
         layout = lay_out(plan, sizes, max_buffer_bytes=MAX_MEMORY_BYTES)
     except Exhausted:
         return False
+    except Invalid:
+        return True  # unsound there: whether that is right, the comparison says
     return layout.calculations <= MAX_CALCULATIONS
 
 
@@ -176,8 +177,13 @@ def _random(
     return np.asarray(drawn, spec.dtype)
 
 
-def _both(program: Program, peer: Run, feed: Feed) -> tuple[Mapping[str, Array], Mapping[str, Array]] | None:
-    """Return what both make of the inputs; None where both refuse them, as for an index out of range."""
+def _both(
+    program: Program, peer: Run, feed: Feed, sizes: Mapping[str, int]
+) -> tuple[Mapping[str, Array], Mapping[str, Array]] | None:
+    """Return what both make of the inputs; None where both refuse them, as for an index out of range.
+
+    Raises Precondition (PLAN_DISAGREES) where the plan is unsound at sizes that the peer takes.
+    """
     refusal: Invalid | None = None
     got: Mapping[str, Array] = {}
     try:
@@ -190,10 +196,12 @@ def _both(program: Program, peer: Run, feed: Feed) -> tuple[Mapping[str, Array],
         if refusal is not None:
             return None
         raise
-    if refusal is not None:
-        # ONNX Runtime gives something for a division by 0 and the like, where a plan refuses.
-        return None
-    return got, expected
+    if refusal is None:
+        return got, expected
+    if refusal.reason != BAD_INPUT:
+        raise _disagrees(f"the plan can't be run: {refusal.message}", sizes)
+    # ONNX Runtime gives something for a division by 0 and the like, where a plan refuses.
+    return None
 
 
 Judge = Callable[[str, Array, float], bool]
@@ -238,10 +246,13 @@ def _compare(
 
 
 def difference(got: Array, expected: Array) -> float:
-    """Return the largest |got - expected| / max(1, |expected|); infinite where only one isn't finite."""
+    """Return the largest |got - expected| / max(1, |expected|); infinite where only one isn't finite.
+
+    What isn't floating must be equal: a large index that is off by one is another index.
+    """
     if expected.size == 0:
         return 0.0
-    if not np.issubdtype(expected.dtype, np.number):
+    if not np.issubdtype(expected.dtype, np.floating):
         return 0.0 if np.array_equal(got, expected) else float("inf")
     left, right = got.astype(np.float64), expected.astype(np.float64)
     same = (left == right) | (np.isnan(left) & np.isnan(right))

@@ -98,15 +98,17 @@ def _confine(parent: int, memory_bytes: int, cpu_s: int) -> None:
     if os.getppid() != parent:
         # It died before we asked to go with it.
         os._exit(1)
-    for kind, limit in (
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_CPU, cpu_s),
-        (resource.RLIMIT_FSIZE, _MOST_FILE_BYTES),
-        (resource.RLIMIT_CORE, 0),
+    for kind, limit, grace in (
+        (resource.RLIMIT_AS, memory_bytes, 0),
+        # At the harder limit Linux sends SIGKILL alone, which wouldn't say why.
+        (resource.RLIMIT_CPU, cpu_s, 1),
+        (resource.RLIMIT_FSIZE, _MOST_FILE_BYTES, 0),
+        (resource.RLIMIT_CORE, 0, 0),
     ):
         _, most = resource.getrlimit(kind)
-        wanted = limit if most == resource.RLIM_INFINITY else min(limit, most)
-        resource.setrlimit(kind, (wanted, wanted))
+        if most == resource.RLIM_INFINITY:
+            most = limit + grace
+        resource.setrlimit(kind, (min(limit, most), min(limit + grace, most)))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from services.scheduler.domain.messages import (
     Welcome,
 )
 from services.scheduler.domain.objects import WorkerId
+from services.scheduler.domain.validation import MAX_ARTEFACTS
 
 _LONGEST_TEXT = 4096
 
@@ -37,6 +38,8 @@ def report(message: wire.WorkerReport) -> Report:
     for field, text in (("reason", message.worker.reason), ("message", message.worker.message)):
         if len(text) > _LONGEST_TEXT:
             raise Invalid(f"worker.{field}: is longer than {_LONGEST_TEXT} characters")
+    if len(message.artefacts) > MAX_ARTEFACTS:
+        raise Invalid(f"artefacts: {len(message.artefacts)} are reported; at most {MAX_ARTEFACTS} may be")
     return Report(
         worker_id(message.id),
         convert_job.worker(message.worker),

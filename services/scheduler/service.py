@@ -6,6 +6,7 @@ Every name is the caller's tenant's. Those of runners are in `services.scheduler
 # ruff: noqa: N802 - gRPC names the methods
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -82,8 +83,9 @@ class JobService(scheduler_pb2_grpc.JobServiceServicer):
         self, request: api.WatchJobRequest, context: Context
     ) -> AsyncIterator[api.WatchJobResponse]:
         """See the proto."""
-        async for view in self._jobs.watch(own(JobName.parse(request.name))):
-            yield api.WatchJobResponse(job=convert_api.job(view))
+        async with aclosing(self._jobs.watch(own(JobName.parse(request.name)))) as views:
+            async for view in views:
+                yield api.WatchJobResponse(job=convert_api.job(view))
 
     async def ReadLogs(
         self, request: api.ReadLogsRequest, context: Context
@@ -91,11 +93,13 @@ class JobService(scheduler_pb2_grpc.JobServiceServicer):
         """See the proto."""
         name = own(JobName.parse(request.name))
         expected = request.offset_bytes
-        async for part in self._logs.read(
+        reading = self._logs.read(
             name, request.rank, request.attempt, request.offset_bytes, follow=request.follow
-        ):
-            yield convert_api.log_part(part, expected)
-            expected = part.offset + len(part.data)
+        )
+        async with aclosing(reading) as parts:
+            async for part in parts:
+                yield convert_api.log_part(part, expected)
+                expected = part.offset + len(part.data)
 
     async def ExplainJob(self, request: api.ExplainJobRequest, context: Context) -> api.ExplainJobResponse:
         """See the proto."""

@@ -3,6 +3,7 @@
 # ruff: noqa: N802 - gRPC names the methods
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import grpc
 
@@ -30,8 +31,9 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
     ) -> AsyncIterator[wire.AttachResponse]:
         """See the proto."""
         messages = (convert_runner.from_runner(message) async for message in request_iterator)
-        async for message in self._controller.attach(messages):
-            yield convert_runner.to_runner(message)
+        async with aclosing(self._controller.attach(messages)) as orders:
+            async for order in orders:
+                yield convert_runner.to_runner(order)
 
     async def AppendLog(self, request: wire.AppendLogRequest, context: Context) -> wire.AppendLogResponse:
         """See the proto."""

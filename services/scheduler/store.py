@@ -14,7 +14,7 @@ Safe for use by many tasks of one event loop; the objects are values and belong 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -101,8 +101,8 @@ class Store(Protocol):
         """
         ...
 
-    def watch(self, after: int) -> AsyncIterator[Batch]:
-        """Yield what changes after a revision, until the iterator is closed.
+    def watch(self, after: int) -> AsyncGenerator[Batch, None]:
+        """Yield what changes after a revision, until it is closed (`contextlib.aclosing`).
 
         Raises:
             HistoryLost: when the store has forgotten what came right after it.

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from isthmus.scheduler.v1 import object_pb2 as pb
 from libs.common.client import Channel, ServiceIdentity
 from libs.common.clock import Clock, SystemClock
+from libs.common.etcd import EtcdClient
 from libs.common.identity import GATEWAY, Identity, IdentityIssuer
 from libs.common.names import JobName, NodeName, QueueName, ReservationName
 from libs.common.rand import Randomness, SystemRandomness
@@ -45,6 +46,7 @@ from services.scheduler.domain.snapshot import Snapshot
 from services.scheduler.metrics import Metrics
 from services.scheduler.pins import NoPins
 from services.scheduler.store import Store
+from services.scheduler.stores.etcd import EtcdStore
 from services.scheduler.stores.memory import MemoryStore
 from services.scheduler.testing_runner import Client, FakeRunner
 
@@ -186,6 +188,12 @@ class Running:
     def runner(self, node: str = "n0", status: pb.NodeStatus | None = None) -> FakeRunner:
         """Return a runner that isn't attached yet."""
         return FakeRunner(_runner_channel(self.channel), node, status)
+
+
+def etcd_store(endpoints: Sequence[str]) -> EtcdStore:
+    """Return a store in etcd whose leases end when they are given back, and not because a machine is slow."""
+    client = EtcdClient(endpoints, clock=SystemClock(), randomness=SystemRandomness())
+    return EtcdStore(client, leader_ttl_s=60.0, liveness_s=60.0)
 
 
 _RUNNER_KEY = Ed25519PrivateKey.from_private_bytes(b"the runners' key, known to all.."[:32])

@@ -69,6 +69,9 @@ def test_anybodys_event_log(home: Path, unused_port_offset: int) -> None:
         home, unused_port_offset, "--data", str(log), "--devices", "4", "--replay-s", "2"
     )
     assert code == 0, said
+    (started,) = (line for line in said.splitlines() if line.startswith("starting "))
+    assert "gateway" in started
+    assert not {"etcd", "engine", "scheduler", "runner"} & set(started.replace(",", "").split())
     assert found["title"].startswith("shop.csv: 3,000 events of 12 users")
     assert found["figures"]["events_synthetic"] == 0
     assert found["figures"]["results"] > 0
@@ -91,9 +94,10 @@ def test_a_broken_log_is_explained_before_anything_starts(home: Path, text: str,
     assert not (home / "stack").exists()
 
 
-def test_a_log_that_is_too_short_is_refused(home: Path, unused_port_offset: int) -> None:
+def test_a_log_that_is_too_short_is_refused_before_anything_starts(home: Path) -> None:
     log = home / "log.csv"
     log.write_text("user,type,time,colour\n" + "".join(f"u{n % 8},view,{n},red\n" for n in range(80)))
-    code, _, said = demo(home / "stack", unused_port_offset, "--data", str(log))
+    code, _, said = demo(home / "stack", 0, "--data", str(log))
     assert code == 1
     assert "gets 10 events and needs 120" in said
+    assert not (home / "stack").exists()

@@ -10,7 +10,7 @@ import pytest
 
 from deploy.local.layout import ROOT
 from deploy.local.stack import Stack
-from tests.integration.system.world import Cloud, CommandFailed, running_stack, tenant, until
+from tests.integration.system.world import WITHOUT, Cloud, CommandFailed, running_stack, tenant, until
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -27,7 +27,7 @@ VICTIMS = (("scheduler",), ("runner",), ("etcd",), ("runner", "scheduler", "etcd
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """A stack of its own."""
-    with running_stack() as stack:
+    with running_stack(without=(*WITHOUT, "engine")) as stack:
         yield stack
 
 

@@ -25,7 +25,7 @@ graph = helper.make_graph(
     [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch"])],
     [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch"])],
     [
-        numpy_helper.from_array(np.float32(value), name)
+        numpy_helper.from_array(np.array(value, np.float32), name)
         for name, value in (("slope", slope), ("offset", offset))
     ],
 )

@@ -34,7 +34,11 @@ class Applied:
     type=click.Path(dir_okay=False, allow_dash=True),
     help="YAML of Jobs, Queues and Nodes, several in a file; - is the standard input; repeat.",
 )
-@click.option("--dry-run", is_flag=True, help="Let the scheduler check it all; nothing is changed.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Let the scheduler check it all; files of jobs are uploaded, no object is changed.",
+)
 @with_session
 def apply(session: Session, files: tuple[str, ...], dry_run: bool) -> None:
     """Create what isn't there and change what is, in the order of the files.
@@ -107,6 +111,7 @@ def _node(session: Session, wanted: Object, dry_run: bool) -> Applied:
         return Applied(name, "unchanged")
     update = scheduler_pb2.UpdateNodeRequest(validate_only=dry_run)
     update.node.metadata.name = name
+    # Only the etag that the file has: a node is written at each placement, which is no change of its spec.
     update.node.metadata.etag = wanted.wanted.metadata.etag
     update.node.spec.CopyFrom(wanted.wanted.spec)
     session.call(nodes.UpdateNode, update)

@@ -11,6 +11,7 @@ import click
 
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2
 from libs.cli.blobs import download, upload
+from libs.cli.files import check_target
 from libs.cli.jobs import (
     follow_job,
     job_name,
@@ -92,10 +93,14 @@ def submit(
     Options stand before COMMAND; `--` between them leaves no doubt.
     """
     if file:
-        given = [name for name, value in options.items() if value not in (None, ())]
+        given = [
+            parameter.opts[0]
+            for parameter in click.get_current_context().command.params
+            if options.get(parameter.name or "") not in (None, ())
+        ]
         if command or given:
             raise click.UsageError(
-                f"--file says all of the job; leave out {'COMMAND' if command else '--' + given[0]}"
+                f"--file says all of the job; leave out {'COMMAND' if command else given[0]}"
             )
         wanted = read_job(file, str(session.tenant))
     elif not command:
@@ -249,6 +254,8 @@ def logs(session: Session, job_id: str, follow: bool, rank: int, attempt: int | 
             session.output.raw(piece.data)
         # Where another stream goes on from, should this one break off.
         request.offset_bytes = piece.offset_bytes + len(piece.data)
+    if session.output.as_json and (rest := decoder.decode(b"", final=True)):
+        session.output.line({"offset_bytes": request.offset_bytes, "text": rest, "dropped_bytes": 0})
 
 
 @job.command()
@@ -331,6 +338,7 @@ def artefact() -> None:
 @with_session
 def get_artefact(session: Session, job_id: str, artefact_id: str, out: str) -> None:
     """Download an ARTEFACT of a job and check it; the file appears only when it is whole."""
+    check_target(Path(out), "--out")
     blob = kept_artefact(_get(session, job_id), artefact_id).blob
     download(session, blob, Path(out), "--out")
     session.output.values(

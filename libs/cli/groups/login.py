@@ -12,13 +12,11 @@ from libs.common.fsio import write_atomic
 
 
 @click.command()
-@click.option(
-    "--key-file", type=click.Path(exists=True, dir_okay=False), required=True, help="File with the API key."
-)
+@click.option("--key-file", type=click.Path(dir_okay=False), required=True, help="File with the API key.")
 @click.pass_obj
 def login(settings: Settings, key_file: str) -> None:
     """Remember --gateway, --tenant, --ca-file and the API key's file, after trying them."""
-    settings.api_key_file = key_file
+    settings.api_key, settings.api_key_file = "", key_file
     with settings.session() as session:
         from grpc_health.v1 import health_pb2, health_pb2_grpc
 

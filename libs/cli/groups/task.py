@@ -86,7 +86,7 @@ def init(settings: Settings, name: str, folder: Path | None) -> None:
 @click.option(
     "--events",
     required=True,
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    type=click.Path(dir_okay=False, allow_dash=True),
     help="Recorded events, one JSON object a line; - is the standard input.",
 )
 @click.option("--limit", type=click.IntRange(1), default=None, help="Take only the first LIMIT events.")

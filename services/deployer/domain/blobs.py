@@ -33,7 +33,7 @@ _SWEEP = 1000
 _LONGEST_RESOURCE = 320
 _ID = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]{1,128}"
 PINNERS = {"engine": "models", "scheduler": "jobs", "scheduler-runner": "jobs", "serving": "models"}
-"""Which services pin blobs, each for resources of one collection."""
+"""Which services pin blobs or end pins, each for resources of one collection."""
 
 
 class Files(Protocol):

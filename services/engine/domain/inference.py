@@ -16,6 +16,7 @@ from libs.common.clock import Clock
 from libs.common.errors import Exhausted, Invalid
 from libs.runtime.codec import decode
 from libs.runtime.program import Program
+from services.engine.domain.budget import Budget
 from services.engine.domain.limits import MAX_PLAN_BYTES
 from services.engine.domain.optimiser import Blobs
 from services.engine.domain.turns import Turns
@@ -69,12 +70,26 @@ class Inference:
     """Plans by digest, the least used forgotten first; a plan is loaded once however many ask."""
 
     def __init__(
-        self, blobs: Blobs, desk: Desk, clock: Clock, *, max_bytes: int, max_call_bytes: int
+        self,
+        blobs: Blobs,
+        desk: Desk,
+        clock: Clock,
+        budget: Budget,
+        *,
+        max_bytes: int,
+        max_call_bytes: int,
+        max_call_work: int,
     ) -> None:
-        """Keep programs of at most `max_bytes` with the memory of their calls, `max_call_bytes` each."""
+        """Keep programs of at most `max_bytes` with the memory of their calls, `max_call_bytes` each.
+
+        `budget` bounds what is being loaded; `max_call_work` a call, as `libs.runtime.work` counts: a plan is
+        anybody's, and a thread can't be stopped.
+        """
         self._blobs = blobs
         self._desk = desk
         self._clock = clock
+        self._budget = budget
+        self._max_call_work = max_call_work
         self._max_bytes = max_bytes
         self._max_call_bytes = max_call_bytes
         self._programs: OrderedDict[str, tuple[Program, int]] = OrderedDict()
@@ -94,7 +109,7 @@ class Inference:
         Raises:
             NotFound: when the tenant has no such plan.
             Invalid: when it is no sound plan, the inputs don't fit it, or the outputs are too large.
-            Exhausted: over the memory bound, or when too much is being run.
+            Exhausted: over the bounds on memory and work, or when too much is being run.
         """
         await self._check_right(tenant, plan)
         program = await self._program(tenant, plan)
@@ -121,15 +136,18 @@ class Inference:
         async with self._turns.alone(plan.digest):
             found = self._programs.get(plan.digest)
             if found is None:
-                content = await self._blobs.read(tenant, plan, min(MAX_PLAN_BYTES, self._max_bytes))
-                program = await self._desk.run(lambda: self._load(content))
-                found = self._programs[plan.digest] = program, len(content)
+                # While it is loaded it is there twice: as bytes, and as what is read of them.
+                with self._budget.hold(2 * plan.size_bytes):
+                    content = await self._blobs.read(tenant, plan, min(MAX_PLAN_BYTES, self._max_bytes))
+                    program = await self._desk.run(lambda: self._load(content))
+                    found = self._programs[plan.digest] = program, len(content)
+                    del content
             self._programs.move_to_end(plan.digest)
             self._shrink()
             return found[0]
 
     def _load(self, content: bytes) -> Program:
-        return Program(decode(content), max_buffer_bytes=self._max_call_bytes)
+        return Program(decode(content), max_buffer_bytes=self._max_call_bytes, max_work=self._max_call_work)
 
     def _shrink(self) -> None:
         while len(self._programs) > 1 and self.held_bytes > self._max_bytes:

@@ -13,6 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from services.engine.domain.extents import Extent
 
 ALIGNMENT = 64
@@ -64,16 +66,16 @@ def _unit(size: Extent) -> tuple[int, Extent]:
 def _pack(members: Sequence[tuple[Span, int]]) -> tuple[dict[int, int], int]:
     """Return offsets by value, and where the last ends."""
     offsets: dict[int, int] = {}
-    # What has a place already, by each instruction that it lives at.
-    alive: dict[int, list[tuple[int, int]]] = {}
+    places: list[tuple[int, int]] = []
+    births, deaths = (np.empty(len(members), np.int64) for _ in range(2))
     end = 0
     for span, size in sorted(members, key=lambda member: (-member[1], member[0].birth, member[0].value)):
-        life = range(span.birth, span.death + 1)
-        neighbours = sorted({place for instruction in life for place in alive.get(instruction, ())})
-        offset = _gap(neighbours, size)
+        done = len(places)
+        together = (births[:done] <= span.death) & (deaths[:done] >= span.birth)
+        offset = _gap(sorted({places[other] for other in np.flatnonzero(together)}), size)
         offsets[span.value] = offset
-        for instruction in life:
-            alive.setdefault(instruction, []).append((offset, offset + size))
+        births[done], deaths[done] = span.birth, span.death
+        places.append((offset, offset + size))
         end = max(end, offset + size)
     return offsets, end
 

@@ -16,6 +16,7 @@ from libs.common.blobs import BlobRef
 from libs.common.errors import Internal, Invalid
 from libs.runtime.check import check_plan
 from libs.runtime.codec import decode
+from services.engine.domain.budget import Budget
 from services.engine.domain.explain import Explanation, Origins, explain
 from services.engine.domain.limits import MAX_MODEL_BYTES, MAX_PLAN_BYTES
 from services.engine.domain.model import Made, Stage, Verdict
@@ -91,13 +92,20 @@ class Optimised:
 
 
 class Optimiser:
-    """See the module. `producer` is whom plans name as their maker: another one makes other plans."""
+    """See the module. `producer` is whom plans name as their maker: another one makes other plans.
 
-    def __init__(self, blobs: Blobs, cache: Cache, crew: Crew, meter: Meter, producer: str) -> None:
+    `budget` bounds the plans that calls hold. A plan from the cache counts as its model, which is about as
+    large; those that are being made are bounded by the crew.
+    """
+
+    def __init__(
+        self, blobs: Blobs, cache: Cache, crew: Crew, meter: Meter, budget: Budget, producer: str
+    ) -> None:
         self._blobs = blobs
         self._cache = cache
         self._crew = crew
         self._meter = meter
+        self._budget = budget
         self._producer = producer
         self._turns = Turns()
 
@@ -116,35 +124,39 @@ class Optimiser:
         Raises:
             NotFound: when the tenant has no such model.
             Invalid, Precondition: as `Crew.make` does.
-            Exhausted: when too many models are being worked on.
+            Exhausted: when too many models are being worked on, or too large plans held.
         """
         _check_size(model)
         await self._blobs.check(tenant, model)
         key = self._key(model, dimensions)
-        # Whoever waits for its turn finds the first one's plan in the cache.
-        async with self._turns.alone(key):
-            made = await self._cache.get(key)
-            cached = made is not None
-            self._meter.cached(cached)
-            if made is None:
-                async with contextlib.aclosing(self._make(tenant, model, dimensions, verify=True)) as events:
-                    async for event in events:
-                        if isinstance(event, Made):
-                            made = event
-                        else:
-                            yield event
-                if made is None or made.verdict is None:
-                    raise Internal("a worker made nothing, or didn't compare it")
-            # A worker isn't trusted: what it made is read and checked here before it is kept.
-            explanation = await asyncio.to_thread(explain_bytes, made.plan, made.origins)
-            if not cached:
-                await self._cache.put(key, made)
-        if made.verdict is None:
-            raise Internal("a plan of the cache wasn't compared")
-        if validate_only:
-            ref = BlobRef.of(made.plan)
-        else:
-            ref = await self._blobs.upload(tenant, made.plan)
+        with contextlib.ExitStack() as holding:
+            # Whoever waits for its turn finds the first one's plan in the cache.
+            async with self._turns.alone(key):
+                holding.enter_context(self._budget.hold(model.size_bytes))
+                made = await self._cache.get(key)
+                cached = made is not None
+                self._meter.cached(cached)
+                if made is None:
+                    holding.close()
+                    events = self._make(tenant, model, dimensions, verify=True)
+                    async with contextlib.aclosing(events):
+                        async for event in events:
+                            if isinstance(event, Made):
+                                made = event
+                            else:
+                                yield event
+                    if made is None or made.verdict is None:
+                        raise Internal("a worker made nothing, or didn't compare it")
+                # A worker isn't trusted: what it made is read and checked here before it is kept.
+                explanation = await asyncio.to_thread(explain_bytes, made.plan, made.origins)
+                if not cached:
+                    await self._cache.put(key, made)
+            if made.verdict is None:
+                raise Internal("a plan of the cache wasn't compared")
+            if validate_only:
+                ref = BlobRef.of(made.plan)
+            else:
+                ref = await self._blobs.upload(tenant, made.plan)
         yield Optimised(ref, explanation, made.verdict, cached)
 
     async def explain(
@@ -159,17 +171,22 @@ class Optimiser:
         Raises what `optimise` does, but for PLAN_DISAGREES; and Invalid for what is no sound plan.
         """
         if plan is not None:
-            content = await self._blobs.read(tenant, plan, MAX_PLAN_BYTES)
-            return await asyncio.to_thread(explain_bytes, content)
+            await self._blobs.check(tenant, plan)
+            # It is there twice: as bytes, and as what is read of them.
+            with self._budget.hold(2 * plan.size_bytes):
+                content = await self._blobs.read(tenant, plan, MAX_PLAN_BYTES)
+                return await asyncio.to_thread(explain_bytes, content)
         if model is None:
             raise Internal("neither a model nor a plan is to be explained")
         _check_size(model)
         await self._blobs.check(tenant, model)
-        made = await self._cache.get(self._key(model, dimensions))
-        if made is None:
-            async with contextlib.aclosing(self._make(tenant, model, dimensions, verify=False)) as events:
-                async for event in events:
-                    made = event if isinstance(event, Made) else made
+        with self._budget.hold(model.size_bytes):
+            made = await self._cache.get(self._key(model, dimensions))
+            if made is not None:
+                return await asyncio.to_thread(explain_bytes, made.plan, made.origins)
+        async with contextlib.aclosing(self._make(tenant, model, dimensions, verify=False)) as events:
+            async for event in events:
+                made = event if isinstance(event, Made) else made
         if made is None:
             raise Internal("a worker made nothing")
         return await asyncio.to_thread(explain_bytes, made.plan, made.origins)

@@ -10,7 +10,7 @@ else.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
@@ -110,7 +110,7 @@ class Controller:
             await self._clock.sleep(backoff(attempt, randomness=self._randomness, base_s=0.1, cap_s=2.0))
             attempt += 1
 
-    async def attach(self, messages: AsyncIterator[FromRunner]) -> AsyncIterator[ToRunner]:
+    async def attach(self, messages: AsyncIterator[FromRunner]) -> AsyncGenerator[ToRunner, None]:
         """Serve a runner's connection: take in what it says, yield what to tell it.
 
         Raises:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
-from libs.common.errors import AlreadyExists, Conflict, Invalid, Unavailable
+from libs.common.errors import AlreadyExists, Conflict, Exhausted, Invalid, Unavailable
 from libs.common.names import shown
 from services.scheduler.domain.change import Change
 from services.scheduler.domain.mirror import Mirror
@@ -14,6 +14,8 @@ from services.scheduler.domain.objects import PastRequest
 from services.scheduler.store import RequestKey, Store
 
 MAX_ID_BYTES = 64
+MAX_REMEMBERED = 50_000
+"""Request ids of a tenant: more than it has jobs and queues, and few for etcd."""
 _TRIES = 10
 T = TypeVar("T")
 
@@ -21,9 +23,11 @@ T = TypeVar("T")
 class Writer:
     """Commits what users ask for; any replica may."""
 
-    def __init__(self, store: Store, mirror: Mirror) -> None:
+    def __init__(self, store: Store, mirror: Mirror, *, most_remembered: int = MAX_REMEMBERED) -> None:
+        """Remember at most `most_remembered` request ids of a tenant."""
         self._store = store
         self._mirror = mirror
+        self._most_remembered = most_remembered
 
     async def write(self, work: Callable[[], tuple[T, Change | None]]) -> tuple[T, int]:
         """Run `work` on the mirror's state and commit what it returns; again where that lost a race.
@@ -61,6 +65,7 @@ class Writer:
         Raises:
             Invalid: for an id that is too long.
             AlreadyExists: when the earlier request asked for something else.
+            Exhausted: when it is new, and as many as may be are remembered.
         """
         if not request_id:
             return None
@@ -71,6 +76,12 @@ class Writer:
             )
         past = self._mirror.request(RequestKey(tenant, _digest(request_id)))
         if past is None:
+            if self._mirror.request_count(tenant) >= self._most_remembered:
+                raise Exhausted(
+                    f"request_id: tenants/{tenant} has {self._most_remembered} ids that are remembered, each "
+                    "for 7 days; leave it empty, or try again when some are older",
+                    reason="TOO_MANY_REQUEST_IDS",
+                )
             return None
         if past.fingerprint != fingerprint:
             raise AlreadyExists(

@@ -35,8 +35,8 @@ from services.scheduler.domain.reasons import Reason
 from services.scheduler.domain.rooms import Room, usable_gpus
 from services.scheduler.domain.snapshot import Snapshot
 
-MAX_NODES = 60
-"""That a gang may touch: its transaction compares and writes each, and holds 127 compares and writes."""
+MAX_NODES = 125
+"""That a gang may touch: etcd takes 128 compares, of which job, reservation and leader need one each."""
 MAX_STARTS = 64
 """Of one decision: the rest is decided upon what has become of these."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -161,7 +161,7 @@ class _Round:
             return (reasons.quota_too_small(queue.name, spec, queue.quota),)
         first = self._held_up.get(queue.name)
         if first is not None and first is not self._claim:
-            return (reasons.behind(first.name),)
+            return (reasons.behind(first.name, job.name.tenant),)
         why = self._lacks_quota(job, queue)
         return why or self._find_room(job)
 
@@ -174,7 +174,7 @@ class _Round:
         if claim is not None and claim.spec.queue == queue.name:
             kept = used + claim.spec.total
             if reasons.exceeded(kept + job.spec.total, queue.quota):
-                return (reasons.behind(claim.name),)
+                return (reasons.behind(claim.name, job.name.tenant),)
         return ()
 
     def _find_room(self, job: Job) -> tuple[Reason, ...]:
@@ -194,6 +194,8 @@ class _Round:
             known = self._why_not(spec, placed)
             self._failed[shape] = known
         why, could = known
+        if not why and self._claim is not None:
+            why = (reasons.behind(self._claim.name, job.name.tenant),)
         if not could:
             return why
         self._held_up.setdefault(spec.queue, job)
@@ -202,12 +204,15 @@ class _Round:
         return why
 
     def _why_not(self, spec: JobSpec, placed: Placed | None) -> tuple[tuple[Reason, ...], bool]:
-        """Return why a shape doesn't fit, and whether it will once enough becomes free."""
+        """Return why a shape doesn't fit, and whether it will once enough becomes free.
+
+        No reason means the claim: how that is told depends on whose job it is told to.
+        """
         if placed is not None:
             return (reasons.too_wide(len(placed.rooms), MAX_NODES),), False
         fits_empty = place(spec, self._idle.values()) is not None
         if self._claim is not None and place(spec, self._rooms.values()) is not None:
-            return (reasons.behind(self._claim.name),), True
+            return (), True
         why = reasons.why_not(
             spec,
             list(self._rooms.values()),
@@ -261,10 +266,7 @@ class _Round:
         self._claimed = {**rooms, **{room.name: room for room in placed.rooms}}
         # What fits beside the claim is yet to be seen.
         self._failed = {shape: known for shape, known in self._failed.items() if not known[1]}
-        self._failed[(job.spec.resources, job.spec.worker_count, job.spec.nearness)] = (
-            (reasons.behind(job.name),),
-            True,
-        )
+        self._failed[(job.spec.resources, job.spec.worker_count, job.spec.nearness)] = ((), True)
 
     def _after(self, releases: Iterable[_Release]) -> dict[NodeName, Room]:
         """Return the rooms once some of what runs has ended."""

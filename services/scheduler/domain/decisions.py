@@ -6,14 +6,13 @@ from collections.abc import Callable
 from libs.common.clock import Clock
 from services.scheduler.domain.decide import Decision, decide
 from services.scheduler.domain.mirror import Mirror
-from services.scheduler.domain.objects import Job, JobState
-from services.scheduler.domain.reasons import NOT_CONSIDERED, Reason
 
 
 class Decisions:
     """Decides when asked, and remembers: every replica tells why a job waits, only the leader acts.
 
-    Deciding over many nodes and jobs takes a while, so that a thread does it.
+    Deciding over many nodes and jobs takes a while, so that a thread does it, one at a time; those who ask
+    meanwhile share the next one, so that nobody waits for more than two.
     """
 
     def __init__(self, mirror: Mirror, clock: Clock, on_decided: Callable[[float], None]) -> None:
@@ -23,27 +22,26 @@ class Decisions:
         self._on_decided = on_decided
         self._deciding = asyncio.Lock()
         self._last: Decision | None = None
+        self._begun_count = 0
+        self._last_number = 0
 
     async def now(self) -> Decision:
         """Return the decision on the mirror's state, as it is at the call or a little later."""
         known = self._known()
         if known is not None:
             return known
+        asked = self._begun_count
         async with self._deciding:
-            known = self._known()
+            # One that was begun since is on a state that is new enough, though the mirror may have moved on.
+            known = self._last if self._last_number > asked else self._known()
             if known is not None:
                 return known
-            begun = self._clock.monotonic()
+            self._begun_count += 1
+            number, begun = self._begun_count, self._clock.monotonic()
             decision = await asyncio.to_thread(decide, self._mirror.snapshot, self._clock.now())
             self._on_decided(self._clock.monotonic() - begun)
-            self._last = decision
+            self._last, self._last_number = decision, number
             return decision
-
-    async def why(self, job: Job) -> tuple[Reason, ...]:
-        """Return why a job waits; nothing when it doesn't."""
-        if job.status.state is not JobState.PENDING:
-            return ()
-        return (await self.now()).pending.get(job.name, (NOT_CONSIDERED,))
 
     def _known(self) -> Decision | None:
         last = self._last

@@ -46,6 +46,8 @@ class Housekeeping:
         while True:
             try:
                 await self.sweep()
+            except Error as error:
+                _log.warning("housekeeping broke off: %s; again in %g s", error.message, self._interval_s)
             except Exception:
                 _log.exception("housekeeping failed; trying again in %g s", self._interval_s)
             await self._clock.sleep(self._interval_s)
@@ -58,7 +60,7 @@ class Housekeeping:
             await self._forget_requests()
         gone = await self._logs.sweep()
         if gone:
-            _log.info("removed the logs of %d jobs", gone)
+            _log.info("jobs whose logs were removed: %d", gone)
 
     async def _remove_jobs(self) -> None:
         now = self._clock.now()
@@ -78,5 +80,10 @@ class Housekeeping:
     async def _forget_requests(self) -> None:
         before = self._clock.now() - REMEMBERED
         for request in self._mirror.requests:
-            if request.create_time < before:
+            if request.create_time >= before:
+                continue
+            try:
                 await self._store.commit(Change(deletes=(request,)))
+            except Error as error:
+                _log.warning("old request ids can't be removed yet: %s", error.message)
+                return

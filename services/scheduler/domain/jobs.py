@@ -1,7 +1,7 @@
 """What the job API does. Reads are of the mirror; writes are transactions that any replica makes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -12,12 +12,15 @@ from libs.common.rand import Randomness
 from libs.common.suggest import did_you_mean
 from services.scheduler.domain.change import Change
 from services.scheduler.domain.creates import Writer, check_etag, remembered
+from services.scheduler.domain.decide import Decision
 from services.scheduler.domain.decisions import Decisions
+from services.scheduler.domain.gpus import Links
 from services.scheduler.domain.logs import Logs
 from services.scheduler.domain.mirror import Mirror
 from services.scheduler.domain.objects import Job, JobSpec, JobState, Meta, Node, Queue, Reservation
 from services.scheduler.domain.reasons import NOT_CONSIDERED, Reason, amounts, verdict
 from services.scheduler.domain.rooms import Room
+from services.scheduler.domain.snapshot import Snapshot
 from services.scheduler.domain.validation import check_job_spec, check_labels
 
 MAX_JOBS = 10_000
@@ -143,9 +146,10 @@ class Jobs:
         if job.spec.queue.queue != "default":
             known = [str(name) for name in snapshot.queues if name.tenant == new.tenant]
             raise NotFound(
-                f"spec.queue: {job.spec.queue} is not there{did_you_mean(str(job.spec.queue), known)}; "
-                "make it with CreateQueue, or leave it empty for the default one",
+                f"spec.queue: {job.spec.queue} is not there; make it with CreateQueue, or leave the field "
+                f"empty for the default one{did_you_mean(str(job.spec.queue), known)}",
                 reason="QUEUE_NOT_FOUND",
+                metadata={"field": "spec.queue"},
             )
         made = Queue(job.spec.queue, Meta(self._randomness.id(), job.meta.create_time))
         return Change(puts=(job, made, *past))
@@ -163,7 +167,7 @@ class Jobs:
             key=lambda name: name.job,
         )
         jobs = self._mirror.snapshot.jobs
-        return [await self._view(jobs[name]) for name in names[: limit + 1]]
+        return await self._views([jobs[name] for name in names[: limit + 1]])
 
     async def cancel(self, name: JobName) -> JobView:
         """Ask for a job's end; raise NotFound. One that has ended stays as it is."""
@@ -193,7 +197,7 @@ class Jobs:
             check_etag(name, job.meta.revision, etag)
             if not job.status.state.ended:
                 raise Precondition(
-                    f"{name}: is {job.status.state.name.lower()}; cancel it, and delete it when it has ended",
+                    f"{name}: {job.status.state.told}; cancel it, and delete it when it has ended",
                     reason="JOB_NOT_ENDED",
                 )
             return job, Change(deletes=(job,))
@@ -204,7 +208,7 @@ class Jobs:
         job, _ = await self._writer.write(work)
         await self._logs.forget(name.tenant, job.meta.uid)
 
-    async def watch(self, name: JobName) -> AsyncIterator[JobView]:
+    async def watch(self, name: JobName) -> AsyncGenerator[JobView, None]:
         """Yield a job as it is, then as it becomes, until it has ended; raise NotFound when it is removed."""
         await self._mirror.reached(1)
         changed = asyncio.Event()
@@ -226,22 +230,15 @@ class Jobs:
     async def explain(self, name: JobName) -> Explanation:
         """Say why a job is where it is; raise NotFound."""
         await self._mirror.reached(1)
-        job = self._job(name)
-        view = await self._view(job)
+        job, snapshot = self._job(name), self._mirror.snapshot
         if job.status.state is not JobState.PENDING:
-            return Explanation(view, (), (), _summary_of(job))
-        snapshot = self._mirror.snapshot
-        verdicts = []
-        for node in sorted(snapshot.nodes.values(), key=lambda node: node.name.node):
-            room, lost = Room.of(node), node.name not in snapshot.ready
-            fitting = 0 if lost or node.cordoned else room.fitting(job.spec)
-            verdicts.append(
-                NodeVerdict(node, fitting, verdict(job.spec, room, cordoned=node.cordoned, lost=lost))
-            )
-        ahead = await self._ahead(job)
-        return Explanation(
-            view, tuple(verdicts), ahead[:MAX_AHEAD], _summary(job, view, verdicts, len(ahead))
-        )
+            return Explanation(JobView(job), (), (), _summary_of(job))
+        decision = await self._decisions.now()
+        view = _viewed(job, decision)
+        # Links of many GPUs take a while.
+        verdicts = await asyncio.to_thread(_verdicts, job.spec, snapshot)
+        ahead = _ahead(job, decision)
+        return Explanation(view, verdicts, ahead[:MAX_AHEAD], _summary(job, view, verdicts, len(ahead)))
 
     async def reservation(self, name: ReservationName) -> Reservation:
         """Read a reservation; raise NotFound."""
@@ -262,7 +259,15 @@ class Jobs:
         return sorted(found, key=lambda value: value.name.reservation)[: limit + 1]
 
     async def _view(self, job: Job) -> JobView:
-        return JobView(job, await self._decisions.why(job))
+        (view,) = await self._views([job])
+        return view
+
+    async def _views(self, jobs: Sequence[Job]) -> list[JobView]:
+        """Return jobs and why they wait, all by one decision."""
+        if not any(job.status.state is JobState.PENDING for job in jobs):
+            return [JobView(job) for job in jobs]
+        decision = await self._decisions.now()
+        return [_viewed(job, decision) for job in jobs]
 
     def _job(self, name: JobName) -> Job:
         job = self._mirror.snapshot.jobs.get(name)
@@ -273,15 +278,29 @@ class Jobs:
     def _known(self, tenant: str) -> Sequence[str]:
         return [name.job for name in self._mirror.snapshot.jobs if name.tenant == tenant]
 
-    async def _ahead(self, job: Job) -> tuple[JobName, ...]:
-        jobs = self._mirror.snapshot.jobs
-        out: tuple[JobName, ...] = ()
-        for name in (await self._decisions.now()).line:
-            if name == job.name:
-                return out
-            if name in jobs and jobs[name].spec.queue == job.spec.queue:
-                out += (name,)
+
+def _viewed(job: Job, decision: Decision) -> JobView:
+    waits = job.status.state is JobState.PENDING
+    return JobView(job, decision.pending.get(job.name, (NOT_CONSIDERED,)) if waits else ())
+
+
+def _verdicts(spec: JobSpec, snapshot: Snapshot) -> tuple[NodeVerdict, ...]:
+    verdicts = []
+    tables: dict[object, Links] = {}
+    for node in sorted(snapshot.nodes.values(), key=lambda node: node.name.node):
+        room, lost = Room.of(node, tables=tables), node.name not in snapshot.ready
+        fitting = 0 if lost or node.cordoned else room.fitting(spec)
+        verdicts.append(NodeVerdict(node, fitting, verdict(spec, room, cordoned=node.cordoned, lost=lost)))
+    return tuple(verdicts)
+
+
+def _ahead(job: Job, decision: Decision) -> tuple[JobName, ...]:
+    """Return the jobs of its queue that go before a job in the line."""
+    if job.name not in decision.line:
         return ()
+    jobs = decision.snapshot.jobs
+    before = decision.line[: decision.line.index(job.name)]
+    return tuple(name for name in before if jobs[name].spec.queue == job.spec.queue)
 
 
 def _missing(name: JobName, known: Sequence[str]) -> NotFound:
@@ -290,7 +309,7 @@ def _missing(name: JobName, known: Sequence[str]) -> NotFound:
 
 def _summary_of(job: Job) -> str:
     status = job.status
-    text = f"{job.name} is {status.state.name.lower()}"
+    text = f"{job.name} {status.state.told}"
     if status.state.placed:
         nodes = {str(worker.node) for worker in status.workers}
         running = sum(worker.state.name == "RUNNING" for worker in status.workers)

@@ -5,7 +5,7 @@ reservation is given back only once every worker of the attempt has ended, or is
 was removed, so that nothing is placed over work that may still run.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -131,8 +131,10 @@ def is_of(job: Job | None, worker: WorkerId) -> bool:
     )
 
 
-def reported(job: Job, reports: Iterable[Report]) -> Job:
+def reported(job: Job, reports: Sequence[Report]) -> Job:
     """Return a job with what runners say taken in; what is older than what is known changes nothing."""
+    if not reports:
+        return job
     workers, artefacts = list(job.status.workers), job.status.artefacts
     for report in reports:
         known = workers[report.id.rank]
@@ -158,8 +160,10 @@ def _short(text: str, most: int) -> str:
     return printable if len(printable) <= most else printable[: most - 1] + "…"
 
 
-def give_up(job: Job, ranks: Iterable[int], why: str, now: datetime) -> Job:
+def give_up(job: Job, ranks: Sequence[int], why: str, now: datetime) -> Job:
     """Return a job whose workers of these ranks count as lost, unless they have ended."""
+    if not ranks:
+        return job
     workers = list(job.status.workers)
     for rank in ranks:
         if not workers[rank].state.ended:

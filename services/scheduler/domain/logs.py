@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -101,7 +102,7 @@ class Logs:
 
     async def read(
         self, name: JobName, rank: int, attempt: int, offset: int, *, follow: bool
-    ) -> AsyncIterator[LogPart]:
+    ) -> AsyncGenerator[LogPart, None]:
         """Yield a worker's log from an offset; with `follow` until the worker has ended.
 
         Raises:
@@ -119,7 +120,7 @@ class Logs:
             while not job.status.attempt:
                 if not follow or job.status.state.ended:
                     raise Precondition(
-                        f"{name}: is {job.status.state.name.lower()} and was never started; there is no log",
+                        f"{name}: {job.status.state.told} and was never started; there is no log",
                         reason="NOT_STARTED",
                     )
                 changed.clear()
@@ -128,8 +129,9 @@ class Logs:
             key = LogKey(name.tenant, uid, attempt or job.status.attempt, rank)
             self._readers[key].add(changed)
             try:
-                async for part in self._parts(name, key, offset, changed, follow=follow):
-                    yield part
+                async with aclosing(self._parts(name, key, offset, changed, follow=follow)) as parts:
+                    async for part in parts:
+                        yield part
             finally:
                 self._readers[key].discard(changed)
                 if not self._readers[key]:
@@ -137,7 +139,8 @@ class Logs:
 
     async def _parts(
         self, name: JobName, key: LogKey, offset: int, changed: asyncio.Event, *, follow: bool
-    ) -> AsyncIterator[LogPart]:
+    ) -> AsyncGenerator[LogPart, None]:
+        over_since: float | None = None
         while True:
             changed.clear()
             part = await asyncio.to_thread(self._files.read, key, offset, MAX_READ_BYTES)
@@ -154,22 +157,28 @@ class Logs:
                 return
             if part is not None and part.complete:
                 return
-            if not await self._more(name, key, changed):
+            if not self._is_over(self._job(name, key.job_uid), key):
+                await changed.wait()
+                continue
+            # Whatever changes elsewhere wakes us too, and mustn't put the end off.
+            over_since = self._clock.monotonic() if over_since is None else over_since
+            left_s = over_since + _LAST_WORDS_S - self._clock.monotonic()
+            if left_s <= 0:
                 return
+            await self._woken(changed, left_s)
 
-    async def _more(self, name: JobName, key: LogKey, changed: asyncio.Event) -> bool:
-        """Wait for something new; tell whether more may come."""
-        job = self._job(name, key.job_uid)
+    def _is_over(self, job: Job, key: LogKey) -> bool:
+        """Tell whether a worker has ended, so that at most its last words are still on their way."""
         status = job.status
         over = status.state.ended or status.attempt > key.attempt or not status.state.placed
-        if not over and not status.workers[key.rank].state.ended:
-            await changed.wait()
-            return True
-        slept = asyncio.create_task(self._clock.sleep(_LAST_WORDS_S))
+        return over or status.workers[key.rank].state.ended
+
+    async def _woken(self, changed: asyncio.Event, seconds: float) -> None:
+        """Wait for something new, but not for longer."""
+        slept = asyncio.create_task(self._clock.sleep(seconds))
         woken = asyncio.create_task(changed.wait())
         try:
             await asyncio.wait({slept, woken}, return_when=asyncio.FIRST_COMPLETED)
-            return not slept.done()
         finally:
             slept.cancel()
             woken.cancel()
@@ -196,13 +205,17 @@ class Logs:
 
 
 def _check_worker(job: Job, rank: int, attempt: int) -> None:
-    if rank >= job.spec.worker_count:
+    count = job.spec.worker_count
+    if rank >= count:
         raise Invalid(
-            f"rank: {job.name} has {job.spec.worker_count} workers; use 0 to {job.spec.worker_count - 1}",
+            f"rank: {rank} is too large; {job.name} has {count} worker{'s' if count > 1 else ''}: "
+            f"use {f'0 to {count - 1}' if count > 1 else '0'}",
             metadata={"field": "rank"},
         )
-    if attempt > max(1, job.status.attempt):
+    made = job.status.attempt
+    if attempt > max(1, made):
         raise Invalid(
-            f"attempt: {job.name} has had {job.status.attempt}; use 1 to that, or 0 for the last",
+            f"attempt: {attempt} is too large; {job.name} has had {made} attempt{'' if made == 1 else 's'}: "
+            "use the number of one of them, or 0 for the last",
             metadata={"field": "attempt"},
         )

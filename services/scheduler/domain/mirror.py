@@ -7,8 +7,9 @@ wrote.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from typing import TypeVar
 
 from libs.common.backoff import backoff
@@ -39,6 +40,7 @@ class Mirror:
         self._jobs: dict[JobName, Job] = {}
         self._reservations: dict[ReservationName, Reservation] = {}
         self._requests: dict[RequestKey, PastRequest] = {}
+        self._request_counts: Counter[str] = Counter()
         self._alive: set[NodeName] = set()
         self._revision = 0
         self._snapshot: Snapshot | None = None
@@ -68,6 +70,10 @@ class Mirror:
     def request(self, key: RequestKey) -> PastRequest | None:
         """Return what an earlier request made."""
         return self._requests.get(key)
+
+    def request_count(self, tenant: str) -> int:
+        """Return how many earlier requests of a tenant are remembered."""
+        return self._request_counts[tenant]
 
     @property
     def requests(self) -> list[PastRequest]:
@@ -113,8 +119,9 @@ class Mirror:
             try:
                 await self._take(await self._store.load(), fresh=True)
                 attempt = 0
-                async for batch in self._store.watch(self._revision):
-                    await self._take(batch)
+                async with aclosing(self._store.watch(self._revision)) as batches:
+                    async for batch in batches:
+                        await self._take(batch)
             except HistoryLost:
                 _log.warning(
                     "the store has forgotten what came after revision %d; loading anew", self._revision
@@ -132,6 +139,7 @@ class Mirror:
         if fresh:
             for held in (self._nodes, self._queues, self._jobs, self._reservations, self._requests):
                 held.clear()
+            self._request_counts.clear()
             self._alive.clear()
             self.leader = None
         for event in batch.events:
@@ -150,7 +158,9 @@ class Mirror:
         elif isinstance(key, AliveKey):
             (self._alive.add if value is not None else self._alive.discard)(key.node)
         elif isinstance(key, RequestKey):
+            self._request_counts[key.tenant] -= key in self._requests
             _put(self._requests, key, value, PastRequest)
+            self._request_counts[key.tenant] += key in self._requests
         elif isinstance(key, NodeName):
             _put(self._nodes, key, value, Node)
         elif isinstance(key, QueueName):

@@ -254,6 +254,12 @@ class JobState(Enum):
         """Whether it has a reservation."""
         return JobState.STARTING.value <= self.value <= JobState.STOPPING.value
 
+    @property
+    def told(self) -> str:
+        """What a message says of a job in it, behind the job's name."""
+        verb = {JobState.SUCCEEDED: "has", JobState.FAILED: "has", JobState.CANCELLED: "was"}.get(self, "is")
+        return f"{verb} {self.name.lower()}"
+
 
 @unique
 class WorkerState(Enum):

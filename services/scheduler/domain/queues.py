@@ -149,8 +149,8 @@ class Queues:
             ]
             if jobs:
                 raise Precondition(
-                    f"{name}: has {len(jobs)} job{'' if len(jobs) == 1 else 's'} that haven't ended, such as "
-                    f"{jobs[0].name}; cancel them first",
+                    f"{name}: not all of its jobs have ended ({len(jobs)} to go, such as {jobs[0].name}); "
+                    "cancel them first",
                     reason="QUEUE_HAS_JOBS",
                 )
             return queue, Change(deletes=(queue,))

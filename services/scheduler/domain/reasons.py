@@ -109,9 +109,10 @@ def missing_queue(queue: QueueName) -> Reason:
     return Reason(Kind.QUEUE_MISSING, f"{queue} was removed; make it again, or cancel the job")
 
 
-def behind(other: JobName) -> Reason:
-    """Say that another goes first."""
-    return Reason(Kind.BEHIND, f"waits behind {other}, which waits for the same room or quota")
+def behind(other: JobName, tenant: str) -> Reason:
+    """Say to a tenant that another job goes first; only that job's own tenant is told which."""
+    who = str(other) if other.tenant == tenant else "another tenant's job"
+    return Reason(Kind.BEHIND, f"waits behind {who}, which waits for the same room or quota")
 
 
 def waiting_to_retry(attempt: int, until: datetime) -> Reason:

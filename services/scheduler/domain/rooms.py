@@ -56,9 +56,10 @@ class Room:
 
         `tables` keeps links, so that nodes with equal ones share what is worked out about them.
         """
-        links = (tables if tables is not None else {}).setdefault(
-            node.facts.links, Links.of(node.facts.links)
-        )
+        tables = {} if tables is None else tables
+        links = tables.get(node.facts.links)
+        if links is None:
+            links = tables[node.facts.links] = Links.of(node.facts.links)
         held = tuple(node.holdings if holdings is None else holdings)
         capacity = node.facts.capacity
         taken = {gpu for holding in held for gpu in holding.gpus}

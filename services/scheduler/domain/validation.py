@@ -14,6 +14,7 @@ from services.scheduler.domain.objects import Facts, Gpu, JobSpec, Resources
 MAX_WORDS, MAX_WORDS_BYTES = 256, 64 * 1024
 MAX_VARIABLES, MAX_VARIABLES_BYTES = 128, 64 * 1024
 MAX_FILES, MAX_PATH_BYTES = 256, 1024
+MAX_FILE_BYTES = 4 * 2**30
 MAX_ARTEFACTS = 64
 MAX_STORED_BYTES = 448 * 1024
 MAX_WORKERS = 1024
@@ -54,6 +55,7 @@ def check_job_spec(spec: JobSpec, tenant: str) -> None:
                 f"{shown(file.blob.digest)} is not of the form sha256: and 64 hexadecimal digits",
                 "BAD_DIGEST",
             )
+        _within(f"spec.files[{i}].blob.size_bytes", file.blob.size_bytes, 0, MAX_FILE_BYTES)
     _within("spec.worker_count", spec.worker_count, 1, MAX_WORKERS)
     check_amounts("spec.resources", spec.resources)
     _within("spec.resources.gpu_count", spec.resources.gpus, 0, MAX_GPUS)

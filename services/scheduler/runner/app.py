@@ -170,7 +170,7 @@ async def _until_told(attachment: Attachment, workers: Workers, config: RunnerCo
         attaching.cancel()
         telling.cancel()
         await asyncio.gather(attaching, telling, return_exceptions=True)
-        _log.info("stopped; %d workers go on", workers.running_count)
+        _log.info("stopped; workers that go on: %d", workers.running_count)
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:

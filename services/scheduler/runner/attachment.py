@@ -10,7 +10,7 @@ from isthmus.scheduler.v1 import runner_pb2, runner_pb2_grpc
 from libs.common.backoff import backoff
 from libs.common.client import Channel
 from libs.common.clock import Clock
-from libs.common.errors import Error, OutOfRange, Unavailable
+from libs.common.errors import Error, Unavailable
 from libs.common.names import NodeName
 from libs.common.rand import Randomness
 from libs.common.status import rpc_errors
@@ -56,6 +56,7 @@ class Attachment:
         self._on_change = on_change
         self._repeat_s = repeat_s
         self._channels: dict[str, Channel] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._stub: runner_pb2_grpc.RunnerServiceAsyncStub | None = None
         self.attached = asyncio.Event()
 
@@ -78,6 +79,7 @@ class Attachment:
                     self._detached()
                 else:
                     failures, turn = failures + 1, turn + 1
+                self._leave(target)
                 # A standby says who leads; nobody else is believed about that.
                 hint = error.metadata.get("address", "") if error.reason == "NOT_LEADER" else ""
                 wait_s = backoff(
@@ -92,6 +94,7 @@ class Attachment:
             self._detached()
             for channel in self._channels.values():
                 await channel.close()
+            await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def append_log(self, worker: WorkerId, offset: int, data: bytes, last: bool) -> int:
         """Bring a piece of a log to the scheduler, however long that takes; return what is durable there.
@@ -110,8 +113,6 @@ class Attachment:
                 if stub is not None:
                     with rpc_errors():
                         return int((await stub.AppendLog(request, timeout=_APPEND_S)).offset_bytes)
-            except OutOfRange:
-                return 0  # it lost what it hadn't called durable: begin again, and it says from where
             except Error as error:
                 if not error.retriable:
                     raise
@@ -215,6 +216,14 @@ class Attachment:
                 workers.outbox.acknowledged(worker, answer.acknowledge.sequence)
             case "forget":
                 workers.forget(convert.worker_id(answer.forget.id))
+
+    def _leave(self, target: str) -> None:
+        """Let go of a scheduler that only a standby named: over time there may be many of them."""
+        if target not in self._targets and (channel := self._channels.pop(target, None)) is not None:
+            # Pieces of logs may be on their way.
+            closing = asyncio.create_task(channel.close(_APPEND_S))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def _detached(self) -> None:
         if self.attached.is_set():

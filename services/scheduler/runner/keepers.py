@@ -41,9 +41,11 @@ class Keeper:
         try:
             os.set_inheritable(lock_fd, True)
             os.set_inheritable(theirs, True)
-            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            errors = os.open(folder.path / "shim.err", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
+            with contextlib.ExitStack() as opened:
+                null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+                opened.callback(os.close, null)
+                errors = os.open(folder.path / "shim.err", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                opened.callback(os.close, errors)
                 pid = os.posix_spawn(
                     sys.executable,
                     [
@@ -65,9 +67,6 @@ class Keeper:
                     # A session of its own: what ends the runner's mustn't end the workers.
                     setsid=True,
                 )
-            finally:
-                os.close(null)
-                os.close(errors)
         except OSError:
             os.close(ready)
             raise

@@ -18,7 +18,7 @@ from libs.common.access import Access
 from libs.common.blobs import BlobClient, BlobRef
 from libs.common.client import Channel
 from libs.common.clock import SystemClock
-from libs.common.errors import NotFound, OutOfRange, Unavailable
+from libs.common.errors import NotFound, Unavailable
 from libs.common.names import NodeName
 from libs.common.rand import SystemRandomness
 from libs.common.retry import RetryPolicy
@@ -105,6 +105,7 @@ class FakeScheduler(runner_pb2_grpc.RunnerServiceServicer):
         complete: the logs that were said to be complete.
         acknowledges: whether reports are acknowledged.
         refuse: how many of the next connections are refused.
+        leader: the address of another scheduler, to which runners are sent; "" while this one leads.
         lose_log: how many of the next pieces of logs are refused as UNAVAILABLE.
         unwanted_logs: whether logs are refused for good.
         heartbeats: how many came.
@@ -117,6 +118,7 @@ class FakeScheduler(runner_pb2_grpc.RunnerServiceServicer):
         self.complete: set[tuple[str, int, int]] = set()
         self.acknowledges = True
         self.refuse = 0
+        self.leader = ""
         self.lose_log = 0
         self.unwanted_logs = False
         self.heartbeats = 0
@@ -201,6 +203,8 @@ class FakeScheduler(runner_pb2_grpc.RunnerServiceServicer):
         if self.refuse:
             self.refuse -= 1
             raise Unavailable("not now")
+        if self.leader:
+            raise Unavailable("not me", reason="NOT_LEADER", metadata={"address": self.leader})
         self.hellos.append(hello)
         self.reports.extend(hello.workers)
         await self._note()
@@ -240,11 +244,10 @@ class FakeScheduler(runner_pb2_grpc.RunnerServiceServicer):
             self.lose_log -= 1
             raise Unavailable("not now")
         known = self.logs.setdefault(key, b"")
-        if request.offset_bytes > len(known):
-            raise OutOfRange("offset_bytes: is beyond what is durable")
-        self.logs[key] = known + request.data[len(known) - request.offset_bytes :]
-        if request.last:
-            self.complete.add(key)
+        if request.offset_bytes <= len(known):
+            self.logs[key] = known + request.data[len(known) - request.offset_bytes :]
+            if request.last:
+                self.complete.add(key)
         await self._note()
         return runner_pb2.AppendLogResponse(offset_bytes=len(self.logs[key]))
 

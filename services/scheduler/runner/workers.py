@@ -114,17 +114,18 @@ class Workers:
         """Go on with what earlier runners left."""
         for folder in await asyncio.to_thread(self._folders.all):
             try:
+                user_id = await asyncio.to_thread(folder.user_id)
+                if self._users is not None and user_id is not None:
+                    self._users.hold([user_id])
                 assignment = self._read(await asyncio.to_thread(folder.start))
-            except (Error, OSError) as error:
-                # Written by us, so that only a fault of the disk leads here; its keeper goes on alone.
+            except (Error, OSError, ValueError) as error:
+                # Written by us, so that only a fault of the disk leads here; its keeper goes on alone, and
+                # its user, where that can be read, stays taken.
                 _log.error("a worker's folder can't be read: %s", error, extra={"folder": folder.path.name})
                 continue
             self._begin(assignment, folder)
-            user_id = folder.user_id()
-            if self._users is not None and user_id is not None:
-                self._users.hold([user_id])
         if self._lives:
-            _log.info("went on with %d workers", len(self._lives))
+            _log.info("workers that were there: %d; going on with them", len(self._lives))
 
     async def start(self, started: Started) -> None:
         """Start a worker, unless it is there: then its last report goes out again."""

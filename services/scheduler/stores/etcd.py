@@ -10,8 +10,8 @@ and `/isthmus/scheduler/alive/{n}`.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from isthmus.scheduler.v1 import object_pb2 as pb
+from libs.common import etcd
 from libs.common.errors import Conflict, Invalid
 from libs.common.etcd import Compacted, Compare, Delete, EtcdClient, KeyValue, Leadership, Put
 from libs.common.names import JobName, NodeName, QueueName, ReservationName
@@ -78,20 +79,13 @@ class EtcdStore:
                 return Batch(events, revision)
             start = found.next_start
 
-    async def watch(self, after: int) -> AsyncIterator[Batch]:
+    async def watch(self, after: int) -> AsyncGenerator[Batch, None]:
         """See `Store`."""
         try:
-            async for batch in self._client.watch(PREFIX, after + 1):
-                events = []
-                for change in batch.events:
-                    if change.kind == "delete":
-                        key = parse_key(change.kv.key)
-                        event = None if key is None else Event(key, None)
-                    else:
-                        event = _event(change.kv)
-                    if event is not None:
-                        events.append(event)
-                yield Batch(events, batch.revision)
+            async with aclosing(self._client.watch(PREFIX, after + 1)) as batches:
+                async for batch in batches:
+                    events = [event for change in batch.events if (event := _changed(change)) is not None]
+                    yield Batch(events, batch.revision)
         except Compacted:
             raise HistoryLost from None
 
@@ -218,6 +212,13 @@ def _message(value: Object) -> pb.Node | pb.Queue | pb.Job | pb.Reservation:
     if isinstance(value, Job):
         return convert_job.job_message(value)
     return convert_job.reservation_message(value)
+
+
+def _changed(change: etcd.Event) -> Event | None:
+    if change.kind == "put":
+        return _event(change.kv)
+    key = parse_key(change.kv.key)
+    return None if key is None else Event(key, None)
 
 
 def _event(kv: KeyValue) -> Event | None:

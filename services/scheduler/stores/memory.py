@@ -1,7 +1,7 @@
 """A store in memory: for tests, and as the plainest statement of what a store does."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ class MemoryStore:
         """See `Store`."""
         return Batch([Event(key, value) for key, value in self._values.items()], self._revision)
 
-    async def watch(self, after: int) -> AsyncIterator[Batch]:
+    async def watch(self, after: int) -> AsyncGenerator[Batch, None]:
         """See `Store`."""
         while True:
             async with self._written:

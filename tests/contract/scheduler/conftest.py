@@ -4,13 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.clock import SystemClock
-from libs.common.etcd import EtcdClient
 from libs.common.etcd.testing import EtcdServer
-from libs.common.rand import SystemRandomness
 from services.scheduler.store import Store
-from services.scheduler.stores.etcd import EtcdStore
 from services.scheduler.stores.memory import MemoryStore
+from services.scheduler.testing import etcd_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +26,7 @@ async def stored(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         await memory.close()
         return
     async with EtcdServer(tmp_path) as server:
-        client = EtcdClient(server.endpoints, clock=SystemClock(), randomness=SystemRandomness())
-        store = EtcdStore(client, leader_ttl_s=2.0, liveness_s=2.0)
+        store = etcd_store(server.endpoints)
         yield Stored(store, server.compact)
         await store.close()
 

@@ -184,7 +184,7 @@ async def test_a_watch_tells_everything_after_a_revision_in_order(store: Store) 
     first = await store.commit(Change(puts=(make_queue("before"),)))
     queues = [make_queue(f"q{i}") for i in range(5)]
     await store.commit(Change(puts=(queues[0],)))
-    async with aclosing(store.watch(first)) as batches:  # type: ignore[type-var]
+    async with aclosing(store.watch(first)) as batches:
         taking = asyncio.create_task(take(batches, 7))
         revision = 0
         for queue in queues[1:]:
@@ -257,11 +257,11 @@ async def test_a_watch_from_a_forgotten_revision_says_so(
     last = await store.commit(Change(puts=(make_queue("c"),)))
     await compact(last)
     with pytest.raises(HistoryLost):
-        async with asyncio.timeout(WITHIN_S):
-            await anext(aiter(store.watch(first)))
+        async with asyncio.timeout(WITHIN_S), aclosing(store.watch(first)) as batches:
+            await anext(batches)
     loaded = await store.load()
     assert loaded.revision >= last
-    async with aclosing(store.watch(loaded.revision)) as batches:  # type: ignore[type-var]
+    async with aclosing(store.watch(loaded.revision)) as batches:
         taking = asyncio.create_task(take(batches, 1))
         await store.commit(Change(puts=(make_queue("d"),)))
         assert [event.key for event in await taking] == [make_queue("d").name]

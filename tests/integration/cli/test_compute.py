@@ -213,6 +213,16 @@ def test_watching_and_following_outlive_a_restart(desk: Desk, away: str) -> None
     assert desk.json("job", "get", name)["status"]["attempt_count"] == 1
 
 
+@pytest.mark.parametrize(
+    "restarted", [["engine"], ["scheduler"], ["etcd"], []], ids=lambda names: "".join(names) or "all"
+)
+def test_the_first_calls_after_a_restart_are_answered(desk: Desk, restarted: list[str]) -> None:
+    desk.stack.restart(*restarted)
+    assert desk.json("model", "operators")["atomic_operators"]
+    done = desk.run("job", "submit", "--watch", "--cpus", "0.1", "--memory", "64MiB", "--", "true")
+    assert done.returncode == 0, done.stderr
+
+
 def model(path: Path) -> None:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch"])

@@ -1,14 +1,14 @@
 """Services that keep files for tenants see the tenant they act for, and pin what their resources need."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from libs.common.blobs import BlobClient, BlobRef
-from libs.common.errors import Error, Invalid, NotFound
+from libs.common.errors import Error, Forbidden, Invalid, NotFound
 from libs.common.retry import RetryPolicy
 from libs.common.testing import FakeClock
 from services.deployer.testing import Running, refused, running_deployer
@@ -58,7 +58,7 @@ async def test_what_a_job_pins_stays_until_the_job_lets_go(tmp_path: Path) -> No
         kept, loose = await runner.upload(b"kept"), await runner.upload(b"loose")
         await runner.pin(kept, JOB)
         await runner.pin(kept, JOB)
-        await scheduler.pin(kept, "tenants/acme/jobs/other")
+        await runner.pin(kept, "tenants/acme/jobs/other")
         clock.advance(2 * GRACE.total_seconds())
         await running.deployer.blobs.collect(GRACE)
         assert await runner.read(kept, 10) == b"kept"
@@ -81,14 +81,14 @@ async def test_what_a_job_pins_stays_until_the_job_lets_go(tmp_path: Path) -> No
     [
         ("scheduler-runner", "tenants/acme/models/click/versions/1"),
         ("engine", "tenants/acme/jobs/train"),
-        ("scheduler", "tenants/other/jobs/train"),
-        ("scheduler", "tenants/acme/jobs"),
-        ("scheduler", "tenants/acme/jobs/"),
-        ("scheduler", "tenants/acme/jobs/a/../../../x"),
-        ("scheduler", "tenants/acme/jobs/" + "a/" * 100),
-        ("scheduler", "tenants/acme/jobs/" + "/".join(["a" * 128] * 3)),
-        ("scheduler", "tenants/acme/tasks/t/versions/1"),
-        ("scheduler", ""),
+        ("scheduler-runner", "tenants/other/jobs/train"),
+        ("scheduler-runner", "tenants/acme/jobs"),
+        ("scheduler-runner", "tenants/acme/jobs/"),
+        ("scheduler-runner", "tenants/acme/jobs/a/../../../x"),
+        ("scheduler-runner", "tenants/acme/jobs/" + "a/" * 100),
+        ("scheduler-runner", "tenants/acme/jobs/" + "/".join(["a" * 128] * 3)),
+        ("scheduler-runner", "tenants/acme/tasks/t/versions/1"),
+        ("scheduler-runner", ""),
     ],
 )
 async def test_a_service_pins_only_for_what_it_keeps(running: Running, service: str, resource: str) -> None:
@@ -102,6 +102,23 @@ async def test_a_service_pins_only_for_what_it_keeps(running: Running, service: 
         with pytest.raises(Invalid) as caught:
             await call()  # type: ignore[misc]
         assert (caught.value.reason, caught.value.metadata["field"]) == ("BAD_NAME", "resource")
+
+
+async def test_the_scheduler_only_ends_pins(running: Running) -> None:
+    ref = await blobs(running).upload(b"artefact")
+    scheduler = blobs(running, "scheduler")
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: scheduler.upload(b"more"),
+        lambda: scheduler.read(ref, 10),
+        lambda: scheduler.stat(ref.digest),
+        lambda: scheduler.pin(ref, JOB),
+    ]
+    for call in calls:
+        with pytest.raises(Forbidden):
+            await call()
+    with pytest.raises(Invalid, match="keeps for this tenant"):
+        await scheduler.unpin("tenants/other/jobs/train")
+    assert await scheduler.unpin(JOB) == 0
 
 
 async def test_the_engine_pins_for_models(running: Running) -> None:

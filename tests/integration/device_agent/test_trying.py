@@ -196,7 +196,7 @@ def test_what_a_device_would_give_up_is_given_up(folder, events, capsys):
         (lambda folder, events: (folder / "bad.txt").unlink(), 4, "bad.txt"),
         (lambda folder, events: (folder / "task.json").write_text("{"), 2, "task.json"),
         (lambda folder, events: events.write_text("no event\n"), 2, "line 1, column 1"),
-        (lambda folder, events: events.unlink(), 2, "does not exist"),
+        (lambda folder, events: events.unlink(), 4, "No such file or directory"),
         (
             lambda folder, events: (folder / "task.json").write_text(
                 json.dumps(TASK | {"python_versions": ["3.1"]})

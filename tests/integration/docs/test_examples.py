@@ -165,8 +165,8 @@ def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     home = Path(tempfile.mkdtemp(prefix="isp-", dir="/tmp"))
     monkeypatch.chdir(home)
     text = block.text
-    if "port_offset=1000" in text:
-        text = text.replace("port_offset=1000", f"port_offset={free_offset(Stack(home).ports())}")
+    if "port_offset=100" in text:
+        text = text.replace("port_offset=100", f"port_offset={free_offset(Stack(home).ports())}")
     try:
         code = compile(text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         namespace: dict[str, object] = {"__name__": "example"}

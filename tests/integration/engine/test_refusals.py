@@ -145,6 +145,10 @@ def worker_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> N
     monkeypatch.setattr(crews, "PROGRAM", (sys.executable, str(script)))
 
 
+CONFINED = "from services.engine import worker; worker._confine(os.getppid(), 4 << 30, 1)"
+"""A worker that may take one processor second."""
+
+
 async def test_more_models_than_there_is_room_for(
     deployer: Deployer, small_engine: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +170,7 @@ async def test_more_models_than_there_is_room_for(
     [
         ("os.kill(os.getpid(), signal.SIGSEGV)", "MODEL_CRASHES"),
         ("os.kill(os.getpid(), signal.SIGXCPU)", "MODEL_TOO_SLOW"),
+        (f"{CONFINED}\nwhile True: pass", "MODEL_TOO_SLOW"),
         ("sys.exit(3)", "WORKER_FAILED"),
         ("print('gibberish')", "WORKER_FAILED"),
         ("print('[]')", "WORKER_FAILED"),

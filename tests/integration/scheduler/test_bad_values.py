@@ -3,33 +3,34 @@
 import asyncio
 from pathlib import Path
 
-from libs.common.clock import SystemClock
-from libs.common.etcd import EtcdClient
-from libs.common.etcd.testing import EtcdServer
-from libs.common.rand import SystemRandomness
-from services.scheduler.stores.etcd import EtcdStore
-from services.scheduler.testing import running_scheduler
+from libs.common.etcd.testing import EtcdServer, etcd_client
+from services.scheduler.testing import etcd_store, running_scheduler
 from services.scheduler.testing_runner import State
 
 
 async def test_one_bad_value_stops_nothing_else(tmp_path: Path, etcd: EtcdServer) -> None:
-    client = EtcdClient(etcd.endpoints, clock=SystemClock(), randomness=SystemRandomness())
-    store = EtcdStore(client, leader_ttl_s=2.0, liveness_s=5.0)
-    for key in ("nodes/bad", "tenants/acme/jobs/bad", "tenants/acme/queues/bad", "tenants/acme/x/y", "%%"):
-        await client.put(f"/isthmus/{key}", b'{"spec": [')
-    async with running_scheduler(tmp_path / "s", store=store) as running:
-        bad, good = running.runner("bad"), running.runner("good")
-        # The runner of the bad node isn't welcomed as long as its value is there; the other is.
-        attaching = asyncio.create_task(bad.attach(within_s=60))
-        await good.attach()
-        user = running.client()
-        await user.submit("job")
-        await good.run("job")
-        await client.put("/isthmus/tenants/acme/jobs/bad2", b"\xff\xfe")
-        await good.exit("job")
-        assert (await user.ended("job")).status.state == State.STATE_SUCCEEDED
-        assert not attaching.done()
-        await client.delete("/isthmus/nodes/bad")
-        await attaching
-        await bad.detach()
-        await good.detach()
+    async with etcd_client(etcd) as client:
+        for key in (
+            "nodes/bad",
+            "tenants/acme/jobs/bad",
+            "tenants/acme/queues/bad",
+            "tenants/acme/x/y",
+            "%%",
+        ):
+            await client.put(f"/isthmus/{key}", b'{"spec": [')
+        async with running_scheduler(tmp_path / "s", store=etcd_store(etcd.endpoints)) as running:
+            bad, good = running.runner("bad"), running.runner("good")
+            # The runner of the bad node isn't welcomed as long as its value is there; the other is.
+            attaching = asyncio.create_task(bad.attach(within_s=60))
+            await good.attach()
+            user = running.client()
+            await user.submit("job")
+            await good.run("job")
+            await client.put("/isthmus/tenants/acme/jobs/bad2", b"\xff\xfe")
+            await good.exit("job")
+            assert (await user.ended("job")).status.state == State.STATE_SUCCEEDED
+            assert not attaching.done()
+            await client.delete("/isthmus/nodes/bad")
+            await attaching
+            await bad.detach()
+            await good.detach()

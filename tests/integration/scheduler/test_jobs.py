@@ -181,7 +181,8 @@ async def test_validate_only_stores_nothing(running: Running) -> None:
 async def test_an_unknown_queue_is_named_with_the_nearest(running: Running) -> None:
     client = running.client()
     await client.queues.CreateQueue(api.CreateQueueRequest(parent=client.parent, queue_id="training"))
-    with pytest.raises(NotFound, match="did you mean 'tenants/acme/queues/training'"), rpc_errors():
+    ending = r"the default one; did you mean 'tenants/acme/queues/training'\?$"
+    with pytest.raises(NotFound, match=ending), rpc_errors():
         await client.submit(queue="tenants/acme/queues/trainig")
 
 
@@ -222,7 +223,15 @@ async def test_explain_says_what_each_node_lacks(running: Running, runner: FakeR
     await client.submit("next", cpus=4)
     assert list((await client.explain("next")).ahead) == ["tenants/acme/jobs/wide"]
     running_one = await client.explain("busy")
-    assert "1 of 1 workers run" in running_one.summary
+    assert running_one.summary == "tenants/acme/jobs/busy is running on nodes/n0: 1 of 1 workers run."
+    await client.cancel("wide")
+    await client.ended("wide")
+    cancelled = "tenants/acme/jobs/wide was cancelled. Cancelled while it waited."
+    assert (await client.explain("wide")).summary == cancelled
+    await runner.exit("busy", code=3)
+    await client.ended("busy")
+    failed = "tenants/acme/jobs/busy has failed. Worker 0 on nodes/n0 exited with 3."
+    assert (await client.explain("busy")).summary == failed
 
 
 async def test_lists_are_paged_by_name(running: Running) -> None:
@@ -241,6 +250,8 @@ async def test_lists_are_paged_by_name(running: Running) -> None:
 async def test_tenants_never_see_each_other(running: Running, runner: FakeRunner) -> None:
     await running.client("acme").submit("secret")
     await runner.run("secret")
+    job = await running.client("acme").job_in("secret", State.STATE_RUNNING)
+    queue = pb.Queue(metadata=pb.Metadata(name="tenants/acme/queues/default"))
     other = running.client("rival")
     for call in (
         lambda: other.jobs.GetJob(api.GetJobRequest(name="tenants/acme/jobs/secret")),
@@ -248,6 +259,16 @@ async def test_tenants_never_see_each_other(running: Running, runner: FakeRunner
         lambda: other.jobs.ExplainJob(api.ExplainJobRequest(name="tenants/acme/jobs/secret")),
         lambda: other.jobs.ListJobs(api.ListJobsRequest(parent="tenants/acme")),
         lambda: other.jobs.ListReservations(api.ListReservationsRequest(parent="tenants/acme")),
+        lambda: other.jobs.GetReservation(api.GetReservationRequest(name=job.status.reservation)),
+        lambda: other.jobs.DeleteJob(api.DeleteJobRequest(name="tenants/acme/jobs/secret")),
+        lambda: other.jobs.CreateJob(api.CreateJobRequest(parent="tenants/acme")),
+        lambda: anext(aiter(other.jobs.WatchJob(api.WatchJobRequest(name="tenants/acme/jobs/secret")))),
+        lambda: anext(aiter(other.jobs.ReadLogs(api.ReadLogsRequest(name="tenants/acme/jobs/secret")))),
+        lambda: other.queues.CreateQueue(api.CreateQueueRequest(parent="tenants/acme", queue_id="q")),
+        lambda: other.queues.GetQueue(api.GetQueueRequest(name="tenants/acme/queues/default")),
+        lambda: other.queues.ListQueues(api.ListQueuesRequest(parent="tenants/acme")),
+        lambda: other.queues.UpdateQueue(api.UpdateQueueRequest(queue=queue)),
+        lambda: other.queues.DeleteQueue(api.DeleteQueueRequest(name="tenants/acme/queues/default")),
     ):
         with pytest.raises(NotFound), rpc_errors():
             await call()

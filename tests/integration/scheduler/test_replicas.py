@@ -10,23 +10,24 @@ import pytest
 
 from libs.common.clock import SystemClock
 from libs.common.errors import Conflict, Unavailable
-from libs.common.etcd import EtcdClient
 from libs.common.etcd.testing import EtcdServer
 from libs.common.rand import SystemRandomness
 from services.scheduler.domain import lifecycle
 from services.scheduler.domain.change import Change
 from services.scheduler.domain.decide import decide
 from services.scheduler.domain.mirror import Mirror
-from services.scheduler.stores.etcd import EtcdStore
-from services.scheduler.testing import BEGIN, Running, make_job, make_node, make_queue, running_scheduler
+from services.scheduler.testing import (
+    BEGIN,
+    Running,
+    etcd_store,
+    make_job,
+    make_node,
+    make_queue,
+    running_scheduler,
+)
 from services.scheduler.testing_runner import FakeRunner, State
 
 WITHIN_S = 60.0
-
-
-def store_of(server: EtcdServer) -> EtcdStore:
-    client = EtcdClient(server.endpoints, clock=SystemClock(), randomness=SystemRandomness())
-    return EtcdStore(client, leader_ttl_s=2.0, liveness_s=5.0)
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ async def replicas(tmp_path: Path, etcd: EtcdServer) -> AsyncIterator[list[Runni
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(
-                running_scheduler(tmp_path / f"s{i}", store=store_of(etcd), lead=not i)
+                running_scheduler(tmp_path / f"s{i}", store=etcd_store(etcd.endpoints), lead=not i)
             )
             for i in range(2)
         ]
@@ -72,10 +73,10 @@ async def test_the_next_leader_goes_on_where_the_last_one_was(tmp_path: Path, et
     async with AsyncExitStack() as stack:
         first_stack = AsyncExitStack()
         first = await first_stack.enter_async_context(
-            running_scheduler(tmp_path / "s0", store=store_of(etcd))
+            running_scheduler(tmp_path / "s0", store=etcd_store(etcd.endpoints))
         )
         second = await stack.enter_async_context(
-            running_scheduler(tmp_path / "s1", store=store_of(etcd), lead=False)
+            running_scheduler(tmp_path / "s1", store=etcd_store(etcd.endpoints), lead=False)
         )
         runner = first.runner()
         await runner.attach()
@@ -104,7 +105,7 @@ async def test_the_next_leader_goes_on_where_the_last_one_was(tmp_path: Path, et
 
 async def test_two_schedulers_that_decide_the_same_never_both_win(etcd: EtcdServer) -> None:
     """Even without a leader: the nodes' revisions alone keep two gangs from the same room."""
-    stores = [store_of(etcd), store_of(etcd)]
+    stores = [etcd_store(etcd.endpoints), etcd_store(etcd.endpoints)]
     await stores[0].commit(Change(puts=[make_queue(), *(make_node(f"n{i}", cpus=4) for i in range(2))]))
     won = []
     for turn in range(10):

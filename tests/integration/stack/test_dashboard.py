@@ -56,6 +56,7 @@ def test_every_panel_shows_something_under_load(tmp_path: Path) -> None:
         stack.up()
         since = time.time()
         demo = [sys.executable, "-m", "examples.demo", "--home", str(home), "--devices", "4"]
+        demo += ["--replay-s", "10"]
         offset = ["--port-offset", str(stack.options.port_offset)]
         log = ["--data", str(write_log(tmp_path / "views.csv"))]
 

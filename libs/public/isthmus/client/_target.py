@@ -14,6 +14,7 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     # A peer that is gone without a word (a sleeping laptop, a dropped NAT entry) is noticed within 40 s.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
 )
 
 Metadata = tuple[tuple[str, str | bytes], ...]

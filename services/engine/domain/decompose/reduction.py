@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from libs.runtime.plan import DataType
+from services.engine.domain import symbolic
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides, product
@@ -114,7 +115,9 @@ def _cumulative_sum(call: Call) -> Value:
     source = _flipped(b, x, axis) if reverse else x
     if call.flag("exclusive"):
         strides = contiguous_strides(x.shape)
-        sizes = (*x.shape[:axis], x.shape[axis] - 1, *x.shape[axis + 1 :])
+        # Of none there is nothing to move.
+        others = symbolic.maximum(x.shape[axis] - 1, Extent.of(0), b.bounds)
+        sizes = (*x.shape[:axis], others, *x.shape[axis + 1 :])
         move = Move(source, sizes, strides, Extent.of(0), strides, strides[axis])
         source = b.raster(x.type, x.shape, [move], fill=0)
     total = b.cumulative_sum(source, axis)

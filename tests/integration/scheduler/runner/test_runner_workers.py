@@ -226,7 +226,7 @@ async def test_starting_twice_starts_once(runner: RunnerUnderTest, scheduler: Fa
     command = ["sh", "-c", "echo started; sleep 1000"]
     worker = scheduler.start(command)
     scheduler.start(command)
-    await scheduler.until_running(worker)
+    await scheduler.until(lambda: scheduler.log(worker) == b"started\n")
     scheduler.start(command)
     scheduler.stop(worker)
     await scheduler.until_ended(worker)

@@ -7,7 +7,7 @@ from supervisor.datatypes import dict_of_key_value_pairs
 
 from deploy.local.errors import StackError
 from deploy.local.layout import Layout
-from deploy.local.supervision import Crashes, configuration, crashes
+from deploy.local.supervision import Crashes, Supervisor, configuration, crashes
 from deploy.local.topology import Endpoint, Process
 
 ENDPOINTS = (Endpoint("x", 7400),)
@@ -83,3 +83,15 @@ def test_crashes_are_counted_over_a_rotated_log(tmp_path: Path) -> None:
 
 def test_without_a_log_nothing_crashed(tmp_path: Path) -> None:
     assert crashes(Layout(tmp_path)) == {}
+
+
+def test_a_supervisor_that_is_gone_is_told_and_no_traceback(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.make()
+    supervisor = Supervisor(layout)
+    assert not supervisor.running()
+    assert supervisor.processes() == {}
+    for call in (supervisor.apply, lambda: supervisor.start("gateway"), lambda: supervisor.stop("gateway")):
+        with pytest.raises(StackError, match=r"supervisord doesn't answer .*; see .*supervisord\.log"):
+            call()
+    supervisor.shut_down()

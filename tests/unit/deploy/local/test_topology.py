@@ -25,6 +25,20 @@ def test_workers_meet_on_ports_that_nothing_else_takes() -> None:
     assert runner["ISTHMUS_SCHEDULER_RUNNER_FIRST_PORT"] == "7561"
 
 
+@pytest.mark.parametrize("offset", range(100, 900, 100))
+def test_stacks_that_are_moved_by_hundreds_stand_side_by_side(offset: int) -> None:
+    def ports(options: Options) -> set[int]:
+        layout, binary = Layout(Path("/h")), Path("x")
+        monitors = [make(binary, layout, options, "") for make in (topology.prometheus, topology.grafana)]
+        found = [*everything(options), *monitors]
+        gangs = range(topology.GANGS[0], topology.GANGS[1] + 1)
+        return {endpoint.port for each in found for endpoint in each.endpoints} | {
+            topology.shifted(port, options) for port in gangs
+        }
+
+    assert not ports(Options()) & ports(Options(port_offset=offset))
+
+
 def test_the_ports_are_those_of_the_documentation() -> None:
     found = {
         name: [endpoint.port for endpoint in process.endpoints]

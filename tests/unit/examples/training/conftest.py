@@ -10,9 +10,14 @@ FILMS, USERS, ROWS = 40, 30, 1500
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
+    """The files of ratings and films."""
+    return write_log(tmp_path)
+
+
+def write_log(folder: Path) -> tuple[Path, Path]:
     """Write ratings that follow genre and user; return their file and the films'."""
     random_ = random.Random(7)
-    ratings, items = tmp_path / "ratings.csv", tmp_path / "items.csv"
+    ratings, items = folder / "ratings.csv", folder / "items.csv"
     genre = {film: ("Drama", "War")[film % 2] for film in range(1, FILMS + 1)}
     items.write_text(
         "item,year,genres\n" + "".join(f"{film},19{50 + film},{genre[film]}\n" for film in genre), "utf-8"

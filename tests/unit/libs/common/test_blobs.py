@@ -3,9 +3,11 @@
 import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from isthmus.deployer.v1 import blob_pb2
 from libs.common.blobs import BlobClient, BlobRef
 from libs.common.client import on_behalf_of
 from libs.common.errors import Exhausted, Internal, Invalid, NotFound, Unavailable
@@ -67,6 +69,18 @@ async def test_an_upload_goes_on_where_it_stopped(
     assert await blobs.upload(path) == BlobRef.of(CONTENT)
     assert held(service) == [CONTENT]
     assert service.calls.count("BeginBlob") == 4
+
+
+async def test_a_service_that_takes_nothing_is_given_up() -> None:
+    class Stuck(MemoryBlobService):
+        async def WriteBlob(  # noqa: N802 - gRPC names the methods
+            self, request: blob_pb2.WriteBlobRequest, context: Any
+        ) -> blob_pb2.WriteBlobResponse:
+            return blob_pb2.WriteBlobResponse(offset_bytes=request.offset_bytes)
+
+    async with running_server(Stuck()) as channel:
+        with pytest.raises(Unavailable, match="stays at byte 0"):
+            await BlobClient(channel, policy=POLICY).upload(CONTENT)
 
 
 async def test_a_download_asks_only_for_the_rest(

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from libs.common.errors import Exhausted, Invalid
 from libs.runtime.check import check_plan
 from libs.runtime.layout import ComputeLayout, check_layouts, lay_out
 from libs.runtime.plan import DataType, Extent, Operation, Placement, Plan
+from libs.runtime.program import Program
 from libs.runtime.testing import PlanBuilder, linear_plan
 
 
@@ -205,6 +207,39 @@ def test_memory_is_bounded_for_buffers_and_for_views_written_out() -> None:
     wide.output("y", wide.compute("reduce_sum", [view], [], axes=[0, 1]))
     with pytest.raises(Exhausted, match=r"inputs\[0\] takes 4398046511104 bytes"):
         lay_out(wide.build(), [])
+
+
+@pytest.mark.parametrize("name", ["arg_max", "arg_min"])
+def test_where_a_position_is_looked_for_is_bounded(name: str) -> None:
+    """numpy copies all of it first, however little memory is behind it."""
+    plan = PlanBuilder()
+    view = plan.view(plan.input("x", [1]), [2**20], [0])
+    plan.output("y", plan.compute(name, [view], [], axes=[0], type_=DataType.INT64))
+    lay_out(plan.build(), [], max_buffer_bytes=1 << 22)
+    with pytest.raises(Exhausted, match=r"inputs\[0\] takes 4194304 bytes"):
+        lay_out(plan.build(), [], max_buffer_bytes=(1 << 22) - 1)
+
+
+def _empty(sizes: list[int], *, viewed: bool) -> Plan:
+    plan = PlanBuilder()
+    x = plan.input("x", [1] if viewed else sizes)
+    view = plan.view(x, sizes, [0] * len(sizes)) if viewed else plan.whole(x)
+    reduced = plan.compute("reduce_sum", [view], [], axes=range(len(sizes)))
+    plan.output("y", reduced)
+    return plan.build()
+
+
+@pytest.mark.parametrize("viewed", [False, True])
+def test_empty_arrays_have_sizes_that_numpy_takes(viewed: bool) -> None:
+    value = np.ones(1, np.float32) if viewed else np.ones((0, 2**20, 2**10), np.float32)
+    assert Program(_empty([0, 2**20, 2**10], viewed=viewed)).run({"x": value})["y"] == 0
+    for sizes in ([0, 2**40, 2**10], [2**60, 0]):
+        with pytest.raises(Exhausted) as caught:
+            lay_out(_empty(sizes, viewed=viewed), [])
+        assert caught.value.reason == "TOO_MUCH_MEMORY"
+    with pytest.raises(Invalid, match="too large for any machine") as refused:
+        Program(_empty([0, 2**40, 2**21], viewed=viewed))
+    assert refused.value.reason == "BAD_PLAN"
 
 
 def test_the_corners_are_checked_without_memory() -> None:

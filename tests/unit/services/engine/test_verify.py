@@ -9,7 +9,8 @@ from onnx import TensorProto
 
 from libs.common.errors import Invalid, Precondition
 from libs.runtime.layout import lay_out
-from libs.runtime.plan import Compute, Plan
+from libs.runtime.plan import Compute, Operation, Plan
+from libs.runtime.testing import PlanBuilder
 from services.engine.pipeline import Stages, compile_model
 from services.engine.testing_models import MODELS, Model, mlp
 from services.engine.verify import MAX_MEMORY_BYTES, Peer, difference, verify
@@ -114,6 +115,21 @@ def test_indices_are_drawn_so_that_a_small_table_holds_them() -> None:
     assert verify(compiled(content), Peer(content).run, 5).comparisons == 8
 
 
+def test_a_plan_that_is_unsound_between_its_smallest_and_largest_sizes_is_refused() -> None:
+    """At n = 3 and n = 6 the view is the input; at 4 it reaches beyond, as nobody could see before."""
+    builder = PlanBuilder()
+    n = builder.dimension("n", 3, 6)
+    more = builder.extent(Operation.MODULO, n, builder.size(3))
+    size = builder.extent(Operation.ADD, n, more)
+    x = builder.input("x", [n])
+    builder.output("y", builder.compute("neg", [builder.view(x, [size], [1])], [size]))
+    with pytest.raises(
+        Precondition, match=r"at n=4: the plan can't be run: .*reaches elements 0 to 4"
+    ) as refused:
+        verify(builder.build(), lambda feed: {"y": -feed["x"]}, 5)
+    assert refused.value.reason == "PLAN_DISAGREES"
+
+
 def test_a_model_that_onnx_runtime_can_not_load_or_run() -> None:
     with pytest.raises(Invalid, match="ONNX Runtime can't load the model") as refused:
         Peer(b"nonsense")
@@ -134,7 +150,8 @@ def test_a_model_that_onnx_runtime_can_not_load_or_run() -> None:
         ([], [], 0.0),
         ([True], [True], 0.0),
         ([True], [False], np.inf),
-        ([3], [4], 0.25),
+        ([100_000], [100_000], 0.0),
+        ([100_000], [100_001], np.inf),
     ],
 )
 def test_differences(got: list, expected: list, error: float) -> None:

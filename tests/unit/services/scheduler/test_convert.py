@@ -121,6 +121,14 @@ def test_runners_messages_are_told_apart() -> None:
         convert_runner.from_runner(wire.AttachRequest())
 
 
+def test_a_report_of_more_artefacts_than_a_job_has_is_refused() -> None:
+    message = wire.WorkerReport()
+    message.CopyFrom(REPORT)
+    message.artefacts.extend(pb.KeptArtefact(id=f"a{i}") for i in range(64))
+    with pytest.raises(Invalid, match="artefacts: 65 are reported; at most 64"):
+        convert_runner.from_runner(wire.AttachRequest(report=message))
+
+
 def test_every_order_has_a_message() -> None:
     worker = WorkerId(JobName("acme", "j"), "u1", 2, 1)
     placement = WorkerPlacement(1, NodeName("n0"), Resources(5), (3,))

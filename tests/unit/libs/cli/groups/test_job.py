@@ -1,5 +1,6 @@
 """`isthmus job`, against a cloud that keeps what it is sent."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -95,18 +96,26 @@ def test_a_job_comes_from_a_file_too(cloud: FakeCloud, isthmus: Isthmus, tmp_pat
         ((), "give a COMMAND, or a file with --file"),
         (("--file", "job.yaml", "true"), "--file says all of the job; leave out COMMAND"),
         (("--file", "job.yaml", "--cpus", "1"), "--file says all of the job; leave out --cpus"),
+        (("--file", "job.yaml", "--env", "A=1"), "--file says all of the job; leave out --env"),
         (("--cpus", "many", "true"), "'many': write cores such as 2, 0.5 or 0.25"),
         (("--memory", "1XB", "true"), "'1XB' is no size; write bytes or a number with a unit"),
         (("--env", "A", "true"), "'A': write KEY=VALUE"),
         (("--artefact", "a=1", "--artefact", "a=2", "true"), "'a' is given twice"),
         (("--workers", "0", "true"), "0 is not in the range"),
-        (("--file-in", "a=/nonexistent/file", "true"), "/nonexistent/file: is no plain file"),
+        (("--file-in", "a=/dev/null", "true"), "/dev/null: is no plain file"),
     ],
 )
 def test_what_is_typed_wrong_is_told(isthmus: Isthmus, arguments: tuple[str, ...], said: str) -> None:
     ran = isthmus("job", "submit", *arguments)
     assert ran.code == 2
     assert said in ran.err
+
+
+def test_a_file_that_is_not_there_is_told_as_such(cloud: FakeCloud, isthmus: Isthmus) -> None:
+    ran = isthmus("job", "submit", "--file-in", "a=/nonexistent/file", "--json", "true")
+    assert (ran.code, ran.error["reason"]) == (4, "NO_FILE")
+    assert "/nonexistent/file: No such file" in ran.error["message"]
+    assert cloud.jobs == {}
 
 
 def test_a_job_is_watched_to_its_end(cloud: FakeCloud, isthmus: Isthmus) -> None:
@@ -178,6 +187,15 @@ def test_logs_are_printed_byte_for_byte(cloud: FakeCloud, isthmus: Isthmus) -> N
     assert len(lines) == 3
     assert '"offset_bytes": 2' in lines[1]
     assert "�" not in "".join(lines)
+
+
+def test_a_log_that_ends_within_a_character_is_told_as_json_to_its_end(
+    cloud: FakeCloud, isthmus: Isthmus
+) -> None:
+    cloud.logs["train", 0] = [b"h\xc3", b"\xb6he", b"cut \xe2\x82"]
+    lines = [json.loads(line) for line in isthmus("job", "logs", "train", "--json").out.splitlines()]
+    assert "".join(line["text"] for line in lines) == "höhecut \ufffd"
+    assert [line["offset_bytes"] for line in lines] == [0, 2, 5, 11]
 
 
 def test_following_logs_loses_and_repeats_nothing(
@@ -279,6 +297,12 @@ def test_an_artefact_is_fetched_and_checked(cloud: FakeCloud, isthmus: Isthmus, 
     cloud.blobs[job.status.artefacts[0].blob.digest] = b"other one"
     assert isthmus("job", "artefact", "get", "train", "model", "--out", str(tmp_path / "b")).code != 0
     assert not (tmp_path / "b").exists()
+
+
+def test_where_an_artefact_goes_is_looked_at_first(isthmus: Isthmus) -> None:
+    ran = isthmus("job", "artefact", "get", "there-is-none", "model", "--out", "/nowhere/model.onnx")
+    assert ran.code == 4
+    assert "--out /nowhere/model.onnx: No such file" in ran.err
 
 
 def test_a_job_is_deleted(cloud: FakeCloud, isthmus: Isthmus) -> None:

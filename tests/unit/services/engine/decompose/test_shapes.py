@@ -238,3 +238,12 @@ def test_constants_are_folded() -> None:
     program = decompose(graph_of(nodes, {"x": ("n", 3)}, ["y"], constants))
     assert operators(program) == ["matmul"]
     assert program.values[program.outputs[0].value].type is DataType.FLOAT32
+
+
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_the_running_sum_of_nothing_is_nothing(exclusive: int, reverse: int) -> None:
+    sums = node("CumSum", "x zero", "y", exclusive=exclusive, reverse=reverse)
+    graph = graph_of([sums], {"x": (0, 3)}, ["y"], {"zero": i64(0)})
+    (y,) = interpret(decompose(graph), {"x": np.zeros((0, 3), np.float32)}).values()
+    assert y.shape == (0, 3)

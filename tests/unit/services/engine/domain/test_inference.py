@@ -13,6 +13,8 @@ from libs.common.blobs import BlobRef
 from libs.common.errors import Exhausted, Invalid, NotFound
 from libs.common.testing import FakeClock, eventually
 from libs.runtime.codec import encode
+from libs.runtime.testing import PlanBuilder
+from services.engine.domain.budget import Budget
 from services.engine.domain.inference import Desk, Inference
 from services.engine.domain.lower import lower
 from services.engine.domain.merge import merge
@@ -67,10 +69,32 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 X = {"x": np.ones((2, 4), np.float32)}
 
 
+def inference_over(
+    blobs: MemoryBlobs,
+    executor: ThreadPoolExecutor,
+    clock: FakeClock | None = None,
+    *,
+    budget: int = LARGE,
+    max_bytes: int = LARGE,
+    max_call_bytes: int = LARGE,
+    max_call_work: int = LARGE,
+) -> Inference:
+    """Return an inference with bounds that only matter where they are given."""
+    return Inference(
+        blobs,
+        Desk(executor, 99),
+        clock or FakeClock(),
+        Budget(budget),
+        max_bytes=max_bytes,
+        max_call_bytes=max_call_bytes,
+        max_call_work=max_call_work,
+    )
+
+
 async def test_a_plan_is_loaded_once_however_many_ask(executor: ThreadPoolExecutor) -> None:
     blobs = MemoryBlobs()
     ref = blobs.put("acme", plan(3))
-    inference = Inference(blobs, Desk(executor, 99), FakeClock(), max_bytes=LARGE, max_call_bytes=LARGE)
+    inference = inference_over(blobs, executor)
     answers = await asyncio.gather(*(inference.infer("acme", ref, X, LARGE) for _ in range(9)))
     for ((name, y),) in answers:
         assert name == "y"
@@ -81,7 +105,7 @@ async def test_a_plan_is_loaded_once_however_many_ask(executor: ThreadPoolExecut
 async def test_a_right_is_asked_for_again_after_a_minute(executor: ThreadPoolExecutor) -> None:
     blobs, clock = MemoryBlobs(), FakeClock()
     ref = blobs.put("acme", plan(3))
-    inference = Inference(blobs, Desk(executor, 99), clock, max_bytes=LARGE, max_call_bytes=LARGE)
+    inference = inference_over(blobs, executor, clock)
     await inference.infer("acme", ref, X, LARGE)
     await inference.infer("acme", ref, X, LARGE)
     assert blobs.checks == 1
@@ -98,7 +122,7 @@ async def test_a_right_is_asked_for_again_after_a_minute(executor: ThreadPoolExe
 async def test_the_least_used_plan_goes_when_memory_is_full(executor: ThreadPoolExecutor) -> None:
     blobs = MemoryBlobs()
     refs = [blobs.put("acme", plan(scale, width=2000)) for scale in (1, 2, 3)]
-    inference = Inference(blobs, Desk(executor, 99), FakeClock(), max_bytes=100_000, max_call_bytes=LARGE)
+    inference = inference_over(blobs, executor, max_bytes=100_000)
     x = {"x": np.ones((2, 2000), np.float32)}
     for index in (0, 1, 0, 2, 0):
         await inference.infer("acme", refs[index], x, LARGE)
@@ -111,11 +135,38 @@ async def test_the_least_used_plan_goes_when_memory_is_full(executor: ThreadPool
 async def test_answers_and_calls_that_are_too_large(executor: ThreadPoolExecutor) -> None:
     blobs = MemoryBlobs()
     ref = blobs.put("acme", plan(3))
-    inference = Inference(blobs, Desk(executor, 99), FakeClock(), max_bytes=LARGE, max_call_bytes=512)
+    inference = inference_over(blobs, executor, max_call_bytes=512)
     with pytest.raises(Invalid, match="the outputs take 32 bytes"):
         await inference.infer("acme", ref, X, 31)
     with pytest.raises(Exhausted):
         await inference.infer("acme", ref, {"x": np.ones((64, 4), np.float32)}, LARGE)
+
+
+async def test_a_plan_that_would_compute_for_hours_is_refused(executor: ThreadPoolExecutor) -> None:
+    """Plans are anybody's: 2 KiB of one may repeat an element 2^34 times, and again."""
+    hostile = PlanBuilder()
+    x = hostile.input("x", [1])
+    for _ in range(9):
+        x = hostile.compute("reduce_sum", [hostile.view(x, [2**34], [0])], [], axes=[0])
+    hostile.output("y", x)
+    blobs = MemoryBlobs()
+    ref = blobs.put("acme", encode(hostile.build()))
+    inference = inference_over(blobs, executor, max_call_work=10**9)
+    with pytest.raises(Exhausted, match="takes 154618822656 calculations") as refused:
+        await inference.infer("acme", ref, {"x": np.ones(1, np.float32)}, LARGE)
+    assert refused.value.reason == "TOO_MUCH_WORK"
+
+
+async def test_plans_that_are_loaded_at_once_are_bounded(executor: ThreadPoolExecutor) -> None:
+    blobs = MemoryBlobs()
+    refs = [blobs.put("acme", plan(scale)) for scale in (1, 2)]
+    inference = inference_over(blobs, executor, budget=1)
+    answers = await asyncio.gather(
+        *(inference.infer("acme", ref, X, LARGE) for ref in refs), return_exceptions=True
+    )
+    assert [type(answer) for answer in answers] == [list, Exhausted]
+    # Once the first is loaded there is room.
+    await inference.infer("acme", refs[1], X, LARGE)
 
 
 async def test_more_work_than_there_is_room_for_is_refused() -> None:

@@ -63,3 +63,13 @@ def test_small_ones_fit_into_the_smallest_gap() -> None:
 
 def test_nothing_takes_nothing() -> None:
     assert place([]).buffers == ()
+
+
+def test_thousands_that_all_live_at_once_are_packed_without_a_gap() -> None:
+    count = 3000
+    spans = [Span(value, value, count, N * 64) for value in range(count)]
+    memory = place(spans)
+    assert memory.buffers == (N * 64 * count,)
+    assert {offset.evaluate({"n": 1}) for _, offset in memory.places.values()} == set(
+        range(0, 64 * count, 64)
+    )

@@ -9,7 +9,9 @@ import pytest
 
 from libs.common.blobs import BlobRef
 from libs.common.errors import Exhausted, Internal, Invalid, NotFound
+from libs.common.testing import eventually
 from libs.runtime.codec import encode
+from services.engine.domain.budget import Budget
 from services.engine.domain.explain import Origins
 from services.engine.domain.lower import lower
 from services.engine.domain.merge import merge
@@ -33,13 +35,15 @@ MADE = Made(plan(), Origins({"Exp": 1}, 0), Verdict(0.0, 8))
 class Fakes:
     """Blobs, cache, crew and meter in memory; the crew makes what `makes` holds, in order."""
 
-    def __init__(self, *makes: Made | Exception) -> None:
+    def __init__(self, *makes: Made | Exception, budget: int = 1 << 30) -> None:
         self.makes = list(makes)
         self.kept: dict[str, Made] = {}
         self.uploads: list[tuple[str, bytes]] = []
         self.folders = 0
         self.hits: list[bool] = []
-        self.optimiser = Optimiser(self, self, self, self, "the test")  # type: ignore[arg-type]
+        self.uploading = asyncio.Event()
+        self.uploading.set()
+        self.optimiser = Optimiser(self, self, self, self, Budget(budget), "the test")  # type: ignore[arg-type]
 
     async def check(self, tenant: str, ref: BlobRef) -> None:
         if tenant != "acme":
@@ -54,6 +58,7 @@ class Fakes:
 
     async def upload(self, tenant: str, content: bytes) -> BlobRef:
         self.uploads.append((tenant, content))
+        await self.uploading.wait()
         return BlobRef.of(content)
 
     async def get(self, key: str) -> Made | None:
@@ -145,6 +150,26 @@ async def test_explaining_keeps_nothing_but_uses_what_is_kept() -> None:
     by_plan = await fakes.optimiser.explain("acme", None, BlobRef.of(MADE.plan), {})
     assert by_plan.origins is None
     assert by_plan.steps == told.steps
+
+
+async def test_plans_of_the_cache_that_calls_hold_are_bounded() -> None:
+    fakes = Fakes(MADE, budget=1)
+    await fakes.optimise()
+    fakes.uploading.clear()
+    first = asyncio.create_task(fakes.optimise())
+    await eventually(lambda: len(fakes.uploads) == 2)
+    for call in (
+        fakes.optimise(),
+        fakes.optimiser.explain("acme", MODEL, None, BATCH),
+        fakes.optimiser.explain("acme", None, BlobRef.of(MADE.plan), {}),
+    ):
+        with pytest.raises(Exhausted) as refused:
+            await call
+        assert refused.value.reason == "ENGINE_BUSY"
+        assert refused.value.retry_after_s
+    fakes.uploading.set()
+    assert (await first).cached
+    assert (await fakes.optimise()).cached
 
 
 async def test_whoever_leaves_early_lets_go_of_worker_and_turn() -> None:

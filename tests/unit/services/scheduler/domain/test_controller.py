@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,9 +15,17 @@ from services.scheduler.domain.controller import Controller
 from services.scheduler.domain.decide import Decision
 from services.scheduler.domain.decisions import Decisions
 from services.scheduler.domain.lifecycle import Report
-from services.scheduler.domain.messages import FromRunner, Heartbeat, Hello, ToRunner, Welcome
+from services.scheduler.domain.messages import (
+    Acknowledge,
+    FromRunner,
+    Heartbeat,
+    Hello,
+    StopWorker,
+    ToRunner,
+    Welcome,
+)
 from services.scheduler.domain.mirror import Mirror
-from services.scheduler.domain.objects import Job, Worker, WorkerId
+from services.scheduler.domain.objects import Job, Worker, WorkerId, WorkerState
 from services.scheduler.domain.sessions import Session
 from services.scheduler.store import Term
 from services.scheduler.stores.memory import MemoryStore
@@ -84,12 +93,35 @@ async def first(controller: Controller, said: AsyncIterator[FromRunner]) -> ToRu
         return await anext(answers)
     finally:
         with suppress(Unavailable):
-            await answers.aclose()  # type: ignore[attr-defined]
+            await answers.aclose()
+
+
+async def told_until(controller: Controller, hello: Hello, kind: type[ToRunner]) -> list[ToRunner]:
+    """Attach, and return what the runner is told up to the first message of a kind."""
+    told: list[ToRunner] = []
+    async with asyncio.timeout(60), aclosing(controller.attach(talk(hello))) as answers:
+        async for answer in answers:
+            told.append(answer)
+            if isinstance(answer, kind):
+                break
+    return told
 
 
 async def test_a_runner_is_welcomed_with_the_liveness_time() -> None:
     async with leading(OneTerm()) as controller:
         assert await first(controller, talk(HELLO)) == Welcome(timedelta(seconds=10))
+
+
+async def test_a_runner_is_welcomed_before_it_is_told_anything_else() -> None:
+    stray = WorkerId(JobName("acme", "gone"), "u", 1, 0)
+    said = Report(stray, Worker(0, HELLO.node, WorkerState.RUNNING), sequence=1)
+    async with leading(OneTerm()) as controller:
+        told = await told_until(controller, replace(HELLO, workers=(said,)), StopWorker)
+    assert told == [
+        Welcome(timedelta(seconds=10)),
+        Acknowledge(stray, 1),
+        StopWorker(stray, "CANCELLED"),
+    ]
 
 
 async def test_a_hello_that_comes_when_the_term_is_over_is_refused() -> None:

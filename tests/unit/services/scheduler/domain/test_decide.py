@@ -243,6 +243,27 @@ def test_a_gang_on_too_many_nodes_is_refused_with_its_number() -> None:
     assert (reason.kind, reason.nodes) == (Kind.GANG_TOO_WIDE, MAX_NODES + 1)
 
 
+@pytest.mark.parametrize("cpus", [2, 8], ids=["another shape", "the shape of the job that claims"])
+def test_a_job_that_waits_behind_another_tenants_is_not_told_whose(cpus: float) -> None:
+    """[2 of 8]; `secret` claims all 8."""
+    queues = [make_queue(name, tenant) for name, tenant in (("a", "acme"), ("b", "acme"), ("a", "rival"))]
+    runs, reservation, nodes = hold(make_job("runs", queue="a", cpus=6), (make_node(cpus=8), ()))
+    secret = make_job("secret", queue="a", cpus=8, age_s=9)
+    days = timedelta(days=1)
+    own = make_job("own", queue="b", cpus=cpus, deadline=days)
+    foreign = make_job("foreign", tenant="rival", queue="a", cpus=cpus, deadline=days)
+    jobs = [runs, secret, own, foreign]
+    pending = decide(
+        snapshot_of(nodes=nodes, queues=queues, jobs=jobs, reservations=[reservation]), BEGIN
+    ).pending
+    told = {job.name.job: [(why.kind, why.message) for why in pending[job.name]] for job in (own, foreign)}
+    text = "waits behind {}, which waits for the same room or quota"
+    assert told == {
+        "own": [(Kind.BEHIND, text.format("tenants/acme/jobs/secret"))],
+        "foreign": [(Kind.BEHIND, text.format("another tenant's job"))],
+    }
+
+
 def test_cancelled_jobs_are_not_in_the_line() -> None:
     job = make_job()
     job = replace(job, spec=replace(job.spec, cancelled=True))

@@ -1,8 +1,8 @@
 """The state in memory follows the store: over its changes, its lost history and its absence."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
@@ -29,6 +29,36 @@ class Flaky(MemoryStore):
             self.failures -= 1
             raise Unavailable("away")
         return await super().load()
+
+
+class Watched(MemoryStore):
+    """A store that knows how many watches are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = 0
+
+    async def watch(self, after: int) -> AsyncGenerator[Batch, None]:
+        self.open += 1
+        try:
+            async with aclosing(super().watch(after)) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            self.open -= 1
+
+
+class Pausing(FakeClock):
+    """A clock that notes how many watches are open when somebody begins to wait."""
+
+    def __init__(self, store: Watched) -> None:
+        super().__init__()
+        self.open: list[int] = []
+        self._store = store
+
+    async def sleep(self, seconds: float) -> None:
+        self.open.append(self._store.open)
+        await super().sleep(seconds)
 
 
 @asynccontextmanager
@@ -100,6 +130,28 @@ async def test_it_tries_until_the_store_is_there() -> None:
             await clock.wait_for_sleepers()
             clock.advance(2.0)
         await mirror.reached(1)
+
+
+async def test_a_watch_that_is_left_is_closed_at_once() -> None:
+    store = Watched()
+    clock = Pausing(store)
+    mirror = Mirror(store, clock, FakeRandomness())
+    faults = [RuntimeError("a fault of ours")]
+
+    def fail_once() -> None:
+        if faults:
+            raise faults.pop()
+
+    async with following(mirror):
+        await mirror.reached(1)
+        with mirror.listening(fail_once):
+            await store.commit(Change(puts=(make_queue(),)))
+            await clock.wait_for_sleepers()
+            assert clock.open == [0]
+            clock.advance(1.0)
+            await mirror.reached(await store.commit(Change(puts=(make_job(),))))
+            assert store.open == 1
+    assert store.open == 0
 
 
 async def test_waiting_for_it_ends() -> None:

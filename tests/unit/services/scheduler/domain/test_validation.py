@@ -62,6 +62,11 @@ def test_what_is_within_bounds_passes() -> None:
         ({"files": (JobFile("a", BLOB), JobFile("a", BLOB))}, "spec.files", "may come once"),
         ({"files": (JobFile("a", BLOB), JobFile("a/b", BLOB))}, "spec.files", "folder"),
         ({"files": (JobFile("a", BlobRef("md5:0", 1)),)}, "spec.files[0].blob.digest", "sha256"),
+        (
+            {"files": (JobFile("a", BlobRef(BLOB.digest, 2**32 + 1)),)},
+            "spec.files[0].blob.size_bytes",
+            "use 0 to 4294967296",
+        ),
         ({"files": (JobFile("a", BLOB),) * 257}, "spec.files", "at most 256"),
         ({"worker_count": 1025}, "spec.worker_count", "use 1 to 1024"),
         ({"resources": Resources(gpus=65)}, "spec.resources.gpu_count", "use 0 to 64"),

@@ -51,6 +51,28 @@ async def test_what_the_scheduler_has_isnt_sent_twice(tmp_path: Path) -> None:
     assert [offset for offset, _, _ in log.calls] == [0, 2 * PIECE_BYTES + 7]
 
 
+async def test_what_the_scheduler_lost_is_sent_anew(tmp_path: Path) -> None:
+    content = bytes(index % 251 for index in range(3 * PIECE_BYTES))
+    (tmp_path / "log").write_bytes(content)
+
+    class Moved(Log):
+        """After two pieces another scheduler answers, which has none of the log and says so."""
+
+        async def append(self, offset: int, data: bytes, last: bool) -> int:
+            if len(self.calls) == 2:
+                self.durable = b""
+            if offset > len(self.durable):
+                self.calls.append((offset, len(data), last))
+                return len(self.durable)
+            return await super().append(offset, data, last)
+
+    log = Moved()
+    sender = LogSender(tmp_path / "log", log.append, SystemClock(), FAST)
+    sender.complete()
+    await sender.run()
+    assert log.durable == content
+
+
 async def test_a_file_that_grows_is_followed(tmp_path: Path) -> None:
     path, log = tmp_path / "log", Log()
     sender = LogSender(path, log.append, SystemClock(), FAST)

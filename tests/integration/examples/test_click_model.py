@@ -13,8 +13,14 @@ import pytest
 
 from deploy.local.layout import ROOT
 from examples.training.click_model.log import read_items, read_shown
+from tests.unit.examples.training.conftest import write_log
 
 Files = tuple[Path, Path]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return write_log(tmp_path)
 
 
 def train(folder: Path, files: Files, *flags: str) -> subprocess.CompletedProcess[str]:
