@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "requirements"
-EXTRAS = ("device-agent", "gateway", "deployer", "engine", "scheduler", "cli", "stack")
+EXTRAS = ("device-agent", "gateway", "deployer", "engine", "scheduler", "serving", "tuner", "cli", "stack")
 """The extras of ``pyproject.toml`` that are installed somewhere by themselves, besides ``dev``."""
 
 

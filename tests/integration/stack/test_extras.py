@@ -15,6 +15,8 @@ PARTS = {
     "deployer": ["services.deployer"],
     "engine": ["services.engine"],
     "scheduler": ["services.scheduler"],
+    "serving": ["services.serving"],
+    "tuner": ["services.tuner"],
     "cli": ["libs.cli"],
 }
 
