@@ -1,15 +1,15 @@
-"""What the command shows of jobs, and how it follows them over restarts of what is in between."""
+"""What the command shows of jobs, and how it follows them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2, scheduler_pb2_grpc
+from libs.cli.following import resuming
 from libs.cli.output import human_bytes, human_seconds, human_time
-from libs.common.errors import NotFound, Precondition, Unavailable
+from libs.common.errors import NotFound, Precondition
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
 _State = object_pb2.JobStatus
 ENDED = (_State.STATE_SUCCEEDED, _State.STATE_FAILED, _State.STATE_CANCELLED)
-# A service that was killed is back well before; a stream that was open goes on then.
-_PATIENCE_S = 60.0
-_PAUSE_S = 0.5
-
-Reply = TypeVar("Reply")
 
 
 def stub(session: Session) -> scheduler_pb2_grpc.JobServiceStub:
@@ -178,54 +173,18 @@ def _until_ended(session: Session, name: str) -> object_pb2.Job:
     """Note each change of a job, and return it once it has ended."""
     request = scheduler_pb2.WatchJobRequest(name=name)
     last, said = object_pb2.Job(), ""
-    while last.status.state not in ENDED:
-        stream = resuming(
-            session,
-            lambda: session.stream(stub(session).WatchJob, request, timeout_s=None),
-            came=bool(said),
-        )
-        for answer in stream:
-            last = answer.job
-            line = _progress(last)
-            if line != said:
-                session.output.note(line)
-                said = line
-            if last.status.state in ENDED:
-                break
-        if last.status.state not in ENDED:
-            # Ended from the other side, by a service that goes down.
-            time.sleep(_PAUSE_S)
+    stream = resuming(
+        session, lambda: session.stream(stub(session).WatchJob, request, timeout_s=None), endless=True
+    )
+    for answer in stream:
+        last = answer.job
+        line = _progress(last)
+        if line != said:
+            session.output.note(line)
+            said = line
+        if last.status.state in ENDED:
+            break
     return last
-
-
-def resuming(
-    session: Session, start: Callable[[], Iterator[Reply]], *, came: bool = False
-) -> Iterator[Reply]:
-    """Yield what a stream brings; where it breaks off because a service is away, start another.
-
-    Args:
-        session: where it comes from.
-        start: makes a stream that goes on from where the last one ended.
-        came: whether the service has been there before.
-
-    Raises:
-        Error: what the service answered; Unavailable when it never was there, or is away for a minute.
-    """
-    away_since = 0.0
-    while True:
-        try:
-            for each in start():
-                came, away_since = True, 0.0
-                yield each
-            return
-        except Unavailable as error:
-            now = time.monotonic()
-            if not came or (away_since and now - away_since > _PATIENCE_S):
-                raise
-            if not away_since:
-                away_since = now
-                session.output.note(f"{error.message} (waiting for it)")
-        time.sleep(_PAUSE_S)
 
 
 def kept_artefact(job: object_pb2.Job, artefact_id: str) -> object_pb2.KeptArtefact:

@@ -32,6 +32,12 @@ _SETTINGS = ("gateway", "api_key_file", "ca_file", "tenant", "keys_dir")
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _KEY_FORM = "it must be one line that reads isk_<16 characters>_<64 hex digits>"
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+# What gRPC says where a connection breaks under a call, as UNAVAILABLE, UNKNOWN, CANCELLED or INTERNAL.
+_BROKEN = re.compile(
+    r"^(stream removed|socket closed|connection reset|broken pipe|end of (tcp )?stream|transport closed|"
+    r"goaway|connection dropped|received rst_stream|received http2 error|recvmsg:|sendmsg:|cancelled$)",
+    re.IGNORECASE,
+)
 
 Stub = TypeVar("Stub")
 Reply = TypeVar("Reply")
@@ -230,6 +236,8 @@ class Session:
         """Return an RPC's error in our taxonomy, saying which gateway couldn't be reached."""
         found = error_from_rpc(cast("grpc.aio.AioRpcError", error))
         said = any(key == DETAILS_TRAILER for key, _ in cast("grpc.Call", error).trailing_metadata() or ())
+        if not said and _BROKEN.search(found.message):
+            return Unavailable(f"the gateway at {self.gateway} went away", reason="CONNECTION_LOST")
         if isinstance(found, Unavailable) and not said:
             trouble = explain_connection(self.gateway, self.ca_file)
             if trouble:

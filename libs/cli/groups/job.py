@@ -12,6 +12,7 @@ import click
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2
 from libs.cli.blobs import download, upload
 from libs.cli.files import check_target
+from libs.cli.following import resuming
 from libs.cli.jobs import (
     follow_job,
     job_name,
@@ -20,7 +21,6 @@ from libs.cli.jobs import (
     moment,
     reason_text,
     resources_text,
-    resuming,
     show_job,
     state_of,
     stub,

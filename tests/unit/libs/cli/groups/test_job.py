@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2
-from libs.cli import jobs
+from libs.cli import following, jobs
 from libs.cli.testing import FakeCloud
 from tests.unit.libs.cli.groups.conftest import Isthmus
 
@@ -145,7 +145,7 @@ def test_a_job_that_does_not_succeed_is_no_success_to_wait_for(
 def test_watching_goes_on_after_the_scheduler_was_away(
     cloud: FakeCloud, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(following, "_PAUSE_S", 0.01)
     cloud.history.append([made(State.STATE_RUNNING), None])  # killed
     cloud.history.append([None])  # not yet there
     cloud.history.append([made(State.STATE_RUNNING)])  # told to stop
@@ -201,7 +201,7 @@ def test_a_log_that_ends_within_a_character_is_told_as_json_to_its_end(
 def test_following_logs_loses_and_repeats_nothing(
     cloud: FakeCloud, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(following, "_PAUSE_S", 0.01)
     cloud.logs["train", 0] = [b"one\n", b"two\n", None, b"three\n", None, b"four\n"]
     ran = isthmus("job", "logs", "-f", "train")
     assert (ran.code, ran.out) == (0, "one\ntwo\nthree\nfour\n")
