@@ -79,8 +79,8 @@ def check_bounds(data: bytes) -> None:
             inner = _fields(data, start, end, budget)
             elements += sum(stop - begin for field, begin, stop in inner if field == _CONSTANT)
     if len(data) - elements > MAX_STRUCTURE_BYTES:
-        taken, most = size_text(len(data) - elements), size_text(MAX_STRUCTURE_BYTES)
-        text = f"takes {taken} apart from constants, more than {most}"
+        taken, allowed = size_text(len(data) - elements), size_text(MAX_STRUCTURE_BYTES)
+        text = f"takes {taken} apart from constants, more than {allowed}"
         raise bad_plan("it", text)
 
 
