@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 _SETTINGS = ("gateway", "api_key_file", "ca_file", "tenant", "keys_dir")
+_PAGE = 1000
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _KEY_FORM = "it must be one line that reads isk_<16 characters>_<64 hex digits>"
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -248,17 +249,27 @@ class Session:
                 )
         return found
 
-    def pages(self, method: Callable[..., Reply], request: Message, limit: int) -> Iterator[Reply]:
-        """Follow a List method's page tokens; `limit` bounds how many items are asked for in all."""
-        asked = 0
-        while asked < limit:
-            request.page_size = min(1000, limit - asked)  # type: ignore[attr-defined]
-            asked += request.page_size  # type: ignore[attr-defined]
+    def pages(
+        self, method: Callable[..., Reply], request: Message, limit: int | None = None
+    ) -> Iterator[Reply]:
+        """Follow a List method's page tokens to the end, or until `limit` items have come and say so."""
+        got = 0
+        while limit is None or got < limit:
+            request.page_size = _PAGE if limit is None else min(_PAGE, limit - got)  # type: ignore[attr-defined]
             reply = self.call(method, request)
+            # A page may hold fewer than were asked for, and not be the last.
+            got += _items(cast("Message", reply))
             yield reply
             request.page_token = reply.next_page_token  # type: ignore[attr-defined]
             if not request.page_token:  # type: ignore[attr-defined]
                 return
+        self.output.remark(f"… and more: {got} shown; leave out --limit, or raise it")
+
+
+def _items(page: Message) -> int:
+    """Return how many items a List method's page holds: the length of its repeated field."""
+    lists = [each.name for each in page.DESCRIPTOR.fields if each.is_repeated]
+    return sum(len(getattr(page, name)) for name in lists)
 
 
 def with_session(command: Callable[..., None]) -> Callable[..., None]:

@@ -84,9 +84,9 @@ def token(
 
 
 @device.command("list")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List the tenant's devices."""
     stub = device_pb2_grpc.DeviceServiceStub(session.channel)
     pages = session.pages(stub.ListDevices, device_pb2.ListDevicesRequest(parent=str(session.tenant)), limit)

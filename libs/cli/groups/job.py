@@ -195,9 +195,9 @@ def get(session: Session, job_id: str) -> None:
 
 
 @job.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List the tenant's jobs by name."""
     request = scheduler_pb2.ListJobsRequest(parent=str(session.tenant))
     found = [each for page in session.pages(stub(session).ListJobs, request, limit) for each in page.jobs]

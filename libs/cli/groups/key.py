@@ -65,9 +65,9 @@ def create(
 
 
 @key.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List the tenant's keys, without their secrets."""
     stub = gateway_pb2_grpc.KeyServiceStub(session.channel)
     request = gateway_pb2.ListKeysRequest(parent=str(session.tenant))

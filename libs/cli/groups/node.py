@@ -58,9 +58,9 @@ def _show(session: Session, found: object_pb2.Node) -> None:
 
 
 @node.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List nodes by name."""
     request = scheduler_pb2.ListNodesRequest()
     found = [each for page in session.pages(_stub(session).ListNodes, request, limit) for each in page.nodes]

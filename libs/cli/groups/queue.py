@@ -78,9 +78,9 @@ def _write(session: Session, changed: object_pb2.Queue) -> None:
 
 
 @queue.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List the tenant's queues by name."""
     request = scheduler_pb2.ListQueuesRequest(parent=str(session.tenant))
     found = [

@@ -196,9 +196,9 @@ def get(session: Session, release_id: str) -> None:
 
 
 @release.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List releases, newest first."""
     request = release_pb2.ListReleasesRequest(parent=str(session.tenant))
     found = [

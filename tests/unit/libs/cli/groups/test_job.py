@@ -313,3 +313,22 @@ def test_a_job_is_deleted(cloud: FakeCloud, isthmus: Isthmus) -> None:
     (request,) = cloud.asked(scheduler_pb2.DeleteJobRequest)
     assert request.etag == "5"
     assert isthmus("job", "delete", "train").code == 4
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_list_has_all_jobs_and_a_limit_says_that_it_cuts(
+    cloud: FakeCloud, isthmus: Isthmus, form: tuple[str, ...]
+) -> None:
+    for number in range(1203):
+        job = object_pb2.Job()
+        job.metadata.name = f"tenants/acme/jobs/j{number:04}"
+        cloud.jobs[f"j{number:04}"] = job
+    whole = isthmus("job", "list", *form)
+    assert (whole.code, whole.err) == (0, "")
+    assert "j0000" in whole.out
+    assert "j1202" in whole.out
+    cut = isthmus("job", "list", "--limit", "60", *form)
+    assert "j0059" in cut.out
+    assert "j0060" not in cut.out
+    assert "… and more: 60 shown" in cut.err
+    assert isthmus("job", "list", "--limit", "1203", *form).err == ""
