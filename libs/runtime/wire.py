@@ -33,6 +33,8 @@ _MAX_FIELDS = 600_000
 """Of the plan and its tensors."""
 _MODEL_DIGEST = 3
 _TENSORS, _CONSTANT = 7, 3
+# The major version, tensors, outputs. ModelProto has no field 9.
+_PLAN_FIELDS = frozenset({1, 7, 9})
 # ModelProto: the version of its format as a number, the graph, the operator sets.
 _ONNX_FIRST = 1 << 3
 _ONNX_FIELDS = frozenset({1, 7, 8})
@@ -56,6 +58,8 @@ def check_is_plan(data: bytes) -> None:
     except Invalid:
         # Cut off after fields that tell what it is, perhaps.
         numbers.clear()
+    if numbers >= _PLAN_FIELDS:
+        return  # its digest is at fault, which whoever checks it says
     if data[0] == _ONNX_FIRST and numbers >= _ONNX_FIELDS:
         raise bad_plan("it", "looks like an ONNX model; make a plan of it with `isthmus model optimize`")
     raise _malformed()

@@ -130,6 +130,12 @@ def test_an_onnx_model_is_told_apart(version: bytes, producer: bytes) -> None:
     assert caught.value.reason == "BAD_PLAN"
 
 
+def test_a_plan_whose_digest_is_wrong_is_left_to_its_check() -> None:
+    message = _wire(linear_plan([1.0]))
+    message.model_digest = "x"
+    assert decode(message.SerializeToString()).model_digest == "x"
+
+
 def test_a_large_onnx_model_is_told_apart_before_bounds_are_looked_at() -> None:
     size = MAX_STRUCTURE_BYTES + 1
     graph = b"\x3a" + encode_varint(size + 5) + b"\x2a" + encode_varint(size) + bytes(size)
