@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from datetime import UTC
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ def stub(session: Session) -> scheduler_pb2_grpc.JobServiceStub:
 
 def job_name(session: Session, job_id: str) -> str:
     """Return the resource name of a job."""
-    return f"{session.tenant}/jobs/{job_id}"
+    return session.name("jobs", job_id)
 
 
 def last_part(name: str) -> str:
@@ -63,7 +64,16 @@ def why(job: object_pb2.Job) -> str:
     status = job.status
     if status.pending:
         return "; ".join(reason_text(reason) for reason in status.pending)
-    return ": ".join(part for part in (status.reason, status.message) if part) or "-"
+    return _reason(status.reason, status.message) or "-"
+
+
+def _reason(reason: str, message: str) -> str:
+    """Return a reason with its message, which may say the same: "CANCELLED", not "CANCELLED: cancelled"."""
+    if message.upper() == reason:
+        return reason
+    if message.startswith(f"{reason}: "):
+        return message
+    return ": ".join(part for part in (reason, message) if part)
 
 
 def why_briefly(job: object_pb2.Job) -> str:
@@ -94,7 +104,7 @@ def worker_text(worker: object_pb2.Worker) -> str:
         if worker.HasField("start_time") and worker.HasField("end_time")
         else "",
         f"{human_bytes(worker.peak_memory_bytes)} at most" if worker.peak_memory_bytes else "",
-        ": ".join(part for part in (worker.reason, worker.message) if part),
+        _reason(worker.reason, worker.message),
     ]
     return ", ".join(part for part in parts if part)
 
@@ -117,7 +127,7 @@ def _rows(job: object_pb2.Job) -> Iterable[tuple[str, object]]:
     yield "state", state_of(job) if status.state else "-"
     yield "why", why(job)
     yield "queue", last_part(spec.queue) if spec.queue else "default"
-    yield "command", " ".join(spec.command)
+    yield "command", shlex.join(spec.command)
     count = max(spec.worker_count, 1)
     yield "workers", f"{count} × ({resources_text(spec.resources)})"
     if job.metadata.labels:
@@ -164,7 +174,7 @@ def follow_job(session: Session, name: str) -> None:
     show_job(session, last)
     if last.status.state != _State.STATE_SUCCEEDED:
         raise Precondition(
-            f"{name}: {state_of(last)}: {why(last)}; see `isthmus job logs {last_part(name)}`",
+            f"{name}: {_reason(state_of(last), why(last))}; see `isthmus job logs {last_part(name)}`",
             reason="JOB_NOT_SUCCEEDED",
         )
 

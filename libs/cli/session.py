@@ -20,7 +20,7 @@ from libs.cli.output import Output
 from libs.cli.tls import explain_connection, read_authority
 from libs.common.client import error_from_rpc
 from libs.common.errors import Error, Invalid, Unauthenticated, Unavailable
-from libs.common.names import TenantName, check_id
+from libs.common.names import TenantName, check_id, shown
 from libs.common.service_config import is_loopback_target
 from libs.common.status import DETAILS_TRAILER
 from libs.common.suggest import did_you_mean
@@ -204,6 +204,17 @@ class Session:
         """The tenant to work in."""
         return self.settings.tenant_name
 
+    def name(self, collection: str, given: str) -> str:
+        """Return the full name of what `given` names by id or in full: "train" is "tenants/acme/jobs/train".
+
+        Another tenant's full name is left as it is: whose it is the service says.
+
+        Raises:
+            Invalid: when it is a name, and not one of the collection.
+        """
+        parent = "" if collection == "nodes" else f"{self.tenant}/"
+        return named(given, collection, parent)
+
     def call(
         self, method: Callable[..., Reply], request: Message, *, timeout_s: float | None = None
     ) -> Reply:
@@ -247,6 +258,8 @@ class Session:
                 found.message = (
                     f"no gateway answers at {self.gateway}; is the stack up? (`make up`, `make status`)"
                 )
+        if found.reason == "TENANT_NOT_FOUND" and not self.settings.tenant:
+            found.message += "; the key may be another tenant's: give --tenant or ISTHMUS_TENANT"
         return found
 
     def pages(
@@ -264,6 +277,23 @@ class Session:
             if not request.page_token:  # type: ignore[attr-defined]
                 return
         self.output.remark(f"… and more: {got} shown; leave out --limit, or raise it")
+
+
+def named(given: str, collection: str, parent: str) -> str:
+    """Return the full name of what `given` names, by its id under `parent` ("" or "tenants/t/") or in full.
+
+    Raises:
+        Invalid: when it has a "/", and isn't the full name of something in the collection.
+    """
+    if "/" not in given:
+        return f"{parent}{collection}/{given}"
+    form = re.escape(collection) + "/[^/]+"
+    if not re.fullmatch(f"tenants/[^/]+/{form}" if parent else form, given):
+        raise Invalid(
+            f"{shown(given)} names nothing in {collection}; write its id, or {parent}{collection}/<id>",
+            reason="BAD_NAME",
+        )
+    return given
 
 
 def _items(page: Message) -> int:

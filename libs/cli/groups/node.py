@@ -21,7 +21,7 @@ def _stub(session: Session) -> scheduler_pb2_grpc.NodeServiceStub:
 
 
 def _get(session: Session, node_id: str) -> object_pb2.Node:
-    request = scheduler_pb2.GetNodeRequest(name=f"nodes/{node_id}")
+    request = scheduler_pb2.GetNodeRequest(name=session.name("nodes", node_id))
     return session.call(_stub(session).GetNode, request).node
 
 
@@ -121,6 +121,6 @@ def uncordon(session: Session, node_id: str) -> None:
 @with_session
 def delete(session: Session, node_id: str, etag: str) -> None:
     """Remove a node whose runner is gone; the workers it ran are given up as LOST."""
-    name = f"nodes/{node_id}"
+    name = session.name("nodes", node_id)
     session.call(_stub(session).DeleteNode, scheduler_pb2.DeleteNodeRequest(name=name, etag=etag))
     session.output.values({"deleted": name}, f"{name}: deleted")

@@ -34,7 +34,7 @@ def _stub(session: Session) -> scheduler_pb2_grpc.QueueServiceStub:
 
 
 def _get(session: Session, queue_id: str) -> object_pb2.Queue:
-    request = scheduler_pb2.GetQueueRequest(name=f"{session.tenant}/queues/{queue_id}")
+    request = scheduler_pb2.GetQueueRequest(name=session.name("queues", queue_id))
     return session.call(_stub(session).GetQueue, request).queue
 
 
@@ -131,9 +131,8 @@ def create(
     priority: int | None,
 ) -> None:
     """Make a queue."""
-    request = scheduler_pb2.CreateQueueRequest(
-        parent=str(session.tenant), queue_id=queue_id, request_id=str(uuid.uuid4())
-    )
+    parent, _, made_id = session.name("queues", queue_id).partition("/queues/")
+    request = scheduler_pb2.CreateQueueRequest(parent=parent, queue_id=made_id, request_id=str(uuid.uuid4()))
     _change(request.queue.spec, cpus, memory, gpus, priority)
     _show(session, session.call(_stub(session).CreateQueue, request).queue)
 
@@ -182,6 +181,6 @@ def resume(session: Session, queue_id: str) -> None:
 @with_session
 def delete(session: Session, queue_id: str, etag: str) -> None:
     """Remove a queue without jobs."""
-    name = f"{session.tenant}/queues/{queue_id}"
+    name = session.name("queues", queue_id)
     session.call(_stub(session).DeleteQueue, scheduler_pb2.DeleteQueueRequest(name=name, etag=etag))
     session.output.values({"deleted": name}, f"{name}: deleted")

@@ -36,7 +36,7 @@ def _stub(session: Session) -> release_pb2_grpc.ReleaseServiceStub:
 
 
 def _name(session: Session, release_id: str) -> str:
-    return f"{session.tenant}/releases/{release_id}"
+    return session.name("releases", release_id)
 
 
 def _state(found: release_pb2.Release) -> str:

@@ -228,7 +228,7 @@ def list_(session: Session, limit: int | None) -> None:
 def versions(session: Session, name: str, limit: int | None) -> None:
     """List the versions of TASK, newest first."""
     stub = task_pb2_grpc.TaskServiceStub(session.channel)
-    request = task_pb2.ListVersionsRequest(parent=f"{session.tenant}/tasks/{name}")
+    request = task_pb2.ListVersionsRequest(parent=session.name("tasks", name))
     found = [each for page in session.pages(stub.ListVersions, request, limit) for each in page.versions]
     session.output.messages(
         found,
@@ -255,7 +255,7 @@ def get(session: Session, version: str) -> None:
         request = task_pb2.GetVersionRequest(name=str(version_name(session.tenant, version)))
         found = session.call(stub.GetVersion, request).version
     else:
-        name = f"{session.tenant}/tasks/{version}"
+        name = session.name("tasks", version)
         newest = task_pb2.ListVersionsRequest(parent=name, page_size=1)
         versions = session.call(stub.ListVersions, newest).versions
         if not versions:

@@ -52,7 +52,7 @@ def export(
     request = tunnel_pb2.ExportRequest(
         parent=str(session.tenant),
         stream=stream,
-        device=f"{session.tenant}/devices/{device}" if device else "",
+        device=session.name("devices", device) if device else "",
         position=read_text(path, "--position-file").strip() if path and path.exists() else "",
         follow=follow,
         include_tombstones=tombstones,

@@ -332,3 +332,42 @@ def test_a_list_has_all_jobs_and_a_limit_says_that_it_cuts(
     assert "j0060" not in cut.out
     assert "… and more: 60 shown" in cut.err
     assert isthmus("job", "list", "--limit", "1203", *form).err == ""
+
+
+@pytest.mark.parametrize("flag", ["--cpus", "--memory"])
+def test_an_amount_of_nothing_is_refused(cloud: FakeCloud, isthmus: Isthmus, flag: str) -> None:
+    ran = isthmus("job", "submit", flag, "0", "--", "true")
+    assert ran.code == 2
+    assert f"{flag} 0: a worker needs some" in ran.err
+    assert cloud.requests == []
+
+
+@pytest.mark.parametrize("command", ["get", "delete"])
+def test_a_full_name_is_taken_as_it_is(cloud: FakeCloud, isthmus: Isthmus, command: str) -> None:
+    cloud.jobs["train"] = made(State.STATE_SUCCEEDED)
+    assert isthmus("job", command, "tenants/acme/jobs/train").code == 0
+    for request in cloud.asked(scheduler_pb2.DeleteJobRequest):
+        assert request.name == "tenants/acme/jobs/train"
+
+
+def test_a_full_name_of_another_tenant_is_sent(cloud: FakeCloud, isthmus: Isthmus) -> None:
+    ran = isthmus("job", "get", "tenants/other/jobs/none")
+    assert (ran.code, "tenants/other/jobs/none: not found" in ran.err) == (4, True)
+
+
+@pytest.mark.parametrize("name", ["tenants/acme/queues/train", "jobs/train", "tenants/acme/jobs/", "a/b"])
+def test_a_name_of_something_else_is_refused(cloud: FakeCloud, isthmus: Isthmus, name: str) -> None:
+    ran = isthmus("job", "get", name)
+    assert ran.code == 2
+    assert "names nothing in jobs; write its id, or tenants/acme/jobs/<id>" in ran.err
+
+
+def test_what_says_the_same_is_said_once(cloud: FakeCloud, isthmus: Isthmus) -> None:
+    job = made(State.STATE_CANCELLED, reason="CANCELLED", message="cancelled")
+    job.spec.command.extend(["sh", "-c", "echo 'a b'"])
+    cloud.jobs["train"] = job
+    ran = isthmus("job", "watch", "train")
+    assert ran.code == 1
+    assert "tenants/acme/jobs/train: CANCELLED; see" in ran.err
+    assert "CANCELLED: " not in ran.out + ran.err
+    assert """sh -c 'echo '"'"'a b'"'"''""" in ran.out
