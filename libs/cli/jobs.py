@@ -1,15 +1,16 @@
-"""What the command shows of jobs, and how it follows them over restarts of what is in between."""
+"""What the command shows of jobs, and how it follows them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+import shlex
+from collections.abc import Iterable
 from datetime import UTC
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2, scheduler_pb2_grpc
+from libs.cli.following import resuming
 from libs.cli.output import human_bytes, human_seconds, human_time
-from libs.common.errors import NotFound, Precondition, Unavailable
+from libs.common.errors import NotFound, Precondition
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 
 _State = object_pb2.JobStatus
 ENDED = (_State.STATE_SUCCEEDED, _State.STATE_FAILED, _State.STATE_CANCELLED)
-# A service that was killed is back well before; a stream that was open goes on then.
-_PATIENCE_S = 60.0
-_PAUSE_S = 0.5
-
-Reply = TypeVar("Reply")
 
 
 def stub(session: Session) -> scheduler_pb2_grpc.JobServiceStub:
@@ -32,7 +28,7 @@ def stub(session: Session) -> scheduler_pb2_grpc.JobServiceStub:
 
 def job_name(session: Session, job_id: str) -> str:
     """Return the resource name of a job."""
-    return f"{session.tenant}/jobs/{job_id}"
+    return session.name("jobs", job_id)
 
 
 def last_part(name: str) -> str:
@@ -68,7 +64,16 @@ def why(job: object_pb2.Job) -> str:
     status = job.status
     if status.pending:
         return "; ".join(reason_text(reason) for reason in status.pending)
-    return ": ".join(part for part in (status.reason, status.message) if part) or "-"
+    return _reason(status.reason, status.message) or "-"
+
+
+def _reason(reason: str, message: str) -> str:
+    """Return a reason with its message, which may say the same: "CANCELLED", not "CANCELLED: cancelled"."""
+    if message.upper() == reason:
+        return reason
+    if message.startswith(f"{reason}: "):
+        return message
+    return ": ".join(part for part in (reason, message) if part)
 
 
 def why_briefly(job: object_pb2.Job) -> str:
@@ -99,7 +104,7 @@ def worker_text(worker: object_pb2.Worker) -> str:
         if worker.HasField("start_time") and worker.HasField("end_time")
         else "",
         f"{human_bytes(worker.peak_memory_bytes)} at most" if worker.peak_memory_bytes else "",
-        ": ".join(part for part in (worker.reason, worker.message) if part),
+        _reason(worker.reason, worker.message),
     ]
     return ", ".join(part for part in parts if part)
 
@@ -122,7 +127,7 @@ def _rows(job: object_pb2.Job) -> Iterable[tuple[str, object]]:
     yield "state", state_of(job) if status.state else "-"
     yield "why", why(job)
     yield "queue", last_part(spec.queue) if spec.queue else "default"
-    yield "command", " ".join(spec.command)
+    yield "command", shlex.join(spec.command)
     count = max(spec.worker_count, 1)
     yield "workers", f"{count} × ({resources_text(spec.resources)})"
     if job.metadata.labels:
@@ -169,7 +174,7 @@ def follow_job(session: Session, name: str) -> None:
     show_job(session, last)
     if last.status.state != _State.STATE_SUCCEEDED:
         raise Precondition(
-            f"{name}: {state_of(last)}: {why(last)}; see `isthmus job logs {last_part(name)}`",
+            f"{name}: {_reason(state_of(last), why(last))}; see `isthmus job logs {last_part(name)}`",
             reason="JOB_NOT_SUCCEEDED",
         )
 
@@ -178,54 +183,18 @@ def _until_ended(session: Session, name: str) -> object_pb2.Job:
     """Note each change of a job, and return it once it has ended."""
     request = scheduler_pb2.WatchJobRequest(name=name)
     last, said = object_pb2.Job(), ""
-    while last.status.state not in ENDED:
-        stream = resuming(
-            session,
-            lambda: session.stream(stub(session).WatchJob, request, timeout_s=None),
-            came=bool(said),
-        )
-        for answer in stream:
-            last = answer.job
-            line = _progress(last)
-            if line != said:
-                session.output.note(line)
-                said = line
-            if last.status.state in ENDED:
-                break
-        if last.status.state not in ENDED:
-            # Ended from the other side, by a service that goes down.
-            time.sleep(_PAUSE_S)
+    stream = resuming(
+        session, lambda: session.stream(stub(session).WatchJob, request, timeout_s=None), endless=True
+    )
+    for answer in stream:
+        last = answer.job
+        line = _progress(last)
+        if line != said:
+            session.output.note(line)
+            said = line
+        if last.status.state in ENDED:
+            break
     return last
-
-
-def resuming(
-    session: Session, start: Callable[[], Iterator[Reply]], *, came: bool = False
-) -> Iterator[Reply]:
-    """Yield what a stream brings; where it breaks off because a service is away, start another.
-
-    Args:
-        session: where it comes from.
-        start: makes a stream that goes on from where the last one ended.
-        came: whether the service has been there before.
-
-    Raises:
-        Error: what the service answered; Unavailable when it never was there, or is away for a minute.
-    """
-    away_since = 0.0
-    while True:
-        try:
-            for each in start():
-                came, away_since = True, 0.0
-                yield each
-            return
-        except Unavailable as error:
-            now = time.monotonic()
-            if not came or (away_since and now - away_since > _PATIENCE_S):
-                raise
-            if not away_since:
-                away_since = now
-                session.output.note(f"{error.message} (waiting for it)")
-        time.sleep(_PAUSE_S)
 
 
 def kept_artefact(job: object_pb2.Job, artefact_id: str) -> object_pb2.KeptArtefact:

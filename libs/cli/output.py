@@ -168,6 +168,12 @@ class Output:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
 
+    def remark(self, text: str) -> None:
+        """Print to stderr what also programs must know of an answer; a JSON object with `as_json`."""
+        line = json.dumps({"warning": text}, ensure_ascii=False) if self.as_json else text
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
     def error(self, reason: str, message: str, metadata: Mapping[str, str] | None = None) -> None:
         """Print an error to stderr."""
         if self.as_json:

@@ -20,7 +20,7 @@ from libs.cli.output import Output
 from libs.cli.tls import explain_connection, read_authority
 from libs.common.client import error_from_rpc
 from libs.common.errors import Error, Invalid, Unauthenticated, Unavailable
-from libs.common.names import TenantName, check_id
+from libs.common.names import TenantName, check_id, shown
 from libs.common.service_config import is_loopback_target
 from libs.common.status import DETAILS_TRAILER
 from libs.common.suggest import did_you_mean
@@ -29,9 +29,16 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 _SETTINGS = ("gateway", "api_key_file", "ca_file", "tenant", "keys_dir")
+_PAGE = 1000
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _KEY_FORM = "it must be one line that reads isk_<16 characters>_<64 hex digits>"
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+# What gRPC says where a connection breaks under a call, as UNAVAILABLE, UNKNOWN, CANCELLED or INTERNAL.
+_BROKEN = re.compile(
+    r"^(stream removed|socket closed|connection reset|broken pipe|end of (tcp )?stream|transport closed|"
+    r"goaway|connection dropped|received rst_stream|received http2 error|recvmsg:|sendmsg:|cancelled$)",
+    re.IGNORECASE,
+)
 
 Stub = TypeVar("Stub")
 Reply = TypeVar("Reply")
@@ -197,6 +204,17 @@ class Session:
         """The tenant to work in."""
         return self.settings.tenant_name
 
+    def name(self, collection: str, given: str) -> str:
+        """Return the full name of what `given` names by id or in full: "train" is "tenants/acme/jobs/train".
+
+        Another tenant's full name is left as it is: whose it is the service says.
+
+        Raises:
+            Invalid: when it is a name, and not one of the collection.
+        """
+        parent = "" if collection == "nodes" else f"{self.tenant}/"
+        return named(given, collection, parent)
+
     def call(
         self, method: Callable[..., Reply], request: Message, *, timeout_s: float | None = None
     ) -> Reply:
@@ -230,6 +248,8 @@ class Session:
         """Return an RPC's error in our taxonomy, saying which gateway couldn't be reached."""
         found = error_from_rpc(cast("grpc.aio.AioRpcError", error))
         said = any(key == DETAILS_TRAILER for key, _ in cast("grpc.Call", error).trailing_metadata() or ())
+        if not said and _BROKEN.search(found.message):
+            return Unavailable(f"the gateway at {self.gateway} went away", reason="CONNECTION_LOST")
         if isinstance(found, Unavailable) and not said:
             trouble = explain_connection(self.gateway, self.ca_file)
             if trouble:
@@ -238,19 +258,48 @@ class Session:
                 found.message = (
                     f"no gateway answers at {self.gateway}; is the stack up? (`make up`, `make status`)"
                 )
+        if found.reason == "TENANT_NOT_FOUND" and not self.settings.tenant:
+            found.message += "; the key may be another tenant's: give --tenant or ISTHMUS_TENANT"
         return found
 
-    def pages(self, method: Callable[..., Reply], request: Message, limit: int) -> Iterator[Reply]:
-        """Follow a List method's page tokens; `limit` bounds how many items are asked for in all."""
-        asked = 0
-        while asked < limit:
-            request.page_size = min(1000, limit - asked)  # type: ignore[attr-defined]
-            asked += request.page_size  # type: ignore[attr-defined]
+    def pages(
+        self, method: Callable[..., Reply], request: Message, limit: int | None = None
+    ) -> Iterator[Reply]:
+        """Follow a List method's page tokens to the end, or until `limit` items have come and say so."""
+        got = 0
+        while limit is None or got < limit:
+            request.page_size = _PAGE if limit is None else min(_PAGE, limit - got)  # type: ignore[attr-defined]
             reply = self.call(method, request)
+            # A page may hold fewer than were asked for, and not be the last.
+            got += _items(cast("Message", reply))
             yield reply
             request.page_token = reply.next_page_token  # type: ignore[attr-defined]
             if not request.page_token:  # type: ignore[attr-defined]
                 return
+        self.output.remark(f"… and more: {got} shown; leave out --limit, or raise it")
+
+
+def named(given: str, collection: str, parent: str) -> str:
+    """Return the full name of what `given` names, by its id under `parent` ("" or "tenants/t/") or in full.
+
+    Raises:
+        Invalid: when it has a "/", and isn't the full name of something in the collection.
+    """
+    if "/" not in given:
+        return f"{parent}{collection}/{given}"
+    form = re.escape(collection) + "/[^/]+"
+    if not re.fullmatch(f"tenants/[^/]+/{form}" if parent else form, given):
+        raise Invalid(
+            f"{shown(given)} names nothing in {collection}; write its id, or {parent}{collection}/<id>",
+            reason="BAD_NAME",
+        )
+    return given
+
+
+def _items(page: Message) -> int:
+    """Return how many items a List method's page holds: the length of its repeated field."""
+    lists = [each.name for each in page.DESCRIPTOR.fields if each.is_repeated]
+    return sum(len(getattr(page, name)) for name in lists)
 
 
 def with_session(command: Callable[..., None]) -> Callable[..., None]:

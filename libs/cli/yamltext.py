@@ -249,7 +249,8 @@ class Filler:
             raise self._text.fault(node.start_mark, path, f"must be a whole number, not {shown(text)}")
         least, most = _RANGES[field.cpp_type]
         if not least <= value <= most:
-            raise self._text.fault(node.start_mark, path, f"must be from {least} to {most}, not {value}")
+            said = f"at least {least}" if value < least else f"at most {most}"
+            raise self._text.fault(node.start_mark, path, f"must be {said}, not {value}")
         return value
 
     def _duration(self, message: Any, node: yaml.Node, path: str) -> None:

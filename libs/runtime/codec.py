@@ -30,7 +30,7 @@ from libs.runtime.plan import (
     Tensor,
     View,
 )
-from libs.runtime.wire import MAX_REGIONS, MAX_REPEATED, check_bounds
+from libs.runtime.wire import MAX_REGIONS, MAX_REPEATED, check_bounds, check_is_plan
 
 T = TypeVar("T")
 
@@ -70,6 +70,7 @@ def decode(data: bytes) -> Plan:
     Raises Invalid: PLAN_VERSION for another major version; BAD_PLAN for bytes that are no plan, are beyond
     the bounds of `libs.runtime.wire`, or hold a kind of step, type or operation that isn't known here.
     """
+    check_is_plan(data)
     check_bounds(data)
     message = pb.Plan()
     try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from libs.common.errors import Exhausted
+from libs.common.sizes import size_text
 from libs.runtime.atomic import ATOMICS, Atomic
 from libs.runtime.elements import ITEM_BYTES
 from libs.runtime.extents import LIMIT, evaluate
@@ -103,8 +104,10 @@ def lay_out(plan: Plan, sizes: Sequence[int], *, max_buffer_bytes: int = MAX_BUF
     """
     for dimension, size in zip(plan.dimensions, sizes, strict=True):
         if not dimension.minimum <= size <= dimension.maximum:
-            allowed = f"from {dimension.minimum} to {dimension.maximum}"
-            raise bad_input(f"dimension {dimension.name!r} is {size}; the plan was made for {allowed}")
+            allowed = f"{dimension.minimum} to {dimension.maximum}"
+            if dimension.minimum == dimension.maximum:
+                allowed = f"{dimension.minimum} only"
+            raise bad_input(f"dimension {dimension.name!r} is {size}; the plan was made for sizes {allowed}")
     return _Resolver(plan, tuple(sizes), max_buffer_bytes).layout()
 
 
@@ -173,7 +176,9 @@ class _Resolver:
             starts.append(end)
             end += -(-size // ALIGNMENT) * ALIGNMENT
         if end > self._max_bytes:
-            raise self._too_much(f"the buffers for {self._named_sizes()} take {end} bytes", self._max_bytes)
+            raise self._too_much(
+                f"the buffers for {self._named_sizes()} take {size_text(end)}", self._max_bytes
+            )
         offsets: list[int | None] = []
         for index, tensor in enumerate(self._plan.tensors):
             if tensor.placement is None:
@@ -236,7 +241,7 @@ class _Resolver:
         sizes = math.prod(max(size, 1) for size in shape)
         written_out = sizes * ITEM_BYTES[self._plan.tensors[tensor].type]
         if written_out > most:
-            raise self._too_much(f"{where} takes {written_out} bytes for {self._named_sizes()}", most)
+            raise self._too_much(f"{where} takes {size_text(written_out)} for {self._named_sizes()}", most)
 
     def _compute(self, step: Compute, where: str) -> ComputeLayout:
         atomic = ATOMICS[step.operator]
@@ -316,7 +321,7 @@ class _Resolver:
         return ", ".join(f"{dimension.name}={size}" for dimension, size in pairs) or "a call"
 
     def _too_much(self, text: str, most: int) -> Exhausted:
-        return Exhausted(f"{text}, more than {most}", reason=TOO_MUCH_MEMORY)
+        return Exhausted(f"{text}, more than {size_text(most)}", reason=TOO_MUCH_MEMORY)
 
 
 def _fits(

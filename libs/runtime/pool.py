@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from libs.common.errors import Exhausted
+from libs.common.sizes import size_text
 from libs.runtime.bind import Binding
 from libs.runtime.faults import TOO_MUCH_MEMORY
 from libs.runtime.layout import ALIGNMENT, Layout
@@ -74,7 +75,10 @@ class BindingPool:
                 self._drop_oldest()
             busy = self._bytes
             if busy and busy + needed > self._max_bytes:
-                text = f"a call needs {needed} bytes; others use {busy} of {self._max_bytes} now"
+                text = (
+                    f"a call needs {size_text(needed)}; others use {size_text(busy)} of "
+                    f"{size_text(self._max_bytes)} now"
+                )
                 raise Exhausted(text, reason=TOO_MUCH_MEMORY)
             self._bytes += needed
         try:

@@ -7,6 +7,8 @@ The format is protobuf's: https://protobuf.dev/programming-guides/encoding/.
 
 from collections.abc import Iterator, Mapping
 
+from libs.common.errors import Invalid
+from libs.common.sizes import size_text
 from libs.runtime.faults import bad_plan
 
 MAX_BYTES = 1024**3
@@ -29,14 +31,44 @@ MAX_REPEATED = 8
 """Of axes, inputs and outputs of one thing."""
 _MAX_FIELDS = 600_000
 """Of the plan and its tensors."""
+_MODEL_DIGEST = 3
 _TENSORS, _CONSTANT = 7, 3
+# The major version, tensors, outputs. ModelProto has no field 9.
+_PLAN_FIELDS = frozenset({1, 7, 9})
+# ModelProto: the version of its format as a number, the graph, the operator sets.
+_ONNX_FIRST = 1 << 3
+_ONNX_FIELDS = frozenset({1, 7, 8})
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def check_is_plan(data: bytes) -> None:
+    """Raise Invalid (BAD_PLAN) for bytes that hold no plan of any version, saying what they seem to be.
+
+    A plan of whatever version names the model that it was made of; an ONNX file has, under the same field
+    number, the version of what wrote it, if anything.
+    """
+    if not data:
+        raise bad_plan("it", "is empty")
+    numbers = set()
+    try:
+        for number, start, end in _fields(data, 0, len(data), iter(range(_MAX_FIELDS))):
+            if number == _MODEL_DIGEST and data[start:end].startswith(b"sha256:"):
+                return
+            numbers.add(number)
+    except Invalid:
+        # Cut off after fields that tell what it is, perhaps.
+        numbers.clear()
+    if numbers >= _PLAN_FIELDS:
+        return  # its digest is at fault, which whoever checks it says
+    if data[0] == _ONNX_FIRST and numbers >= _ONNX_FIELDS:
+        raise bad_plan("it", "looks like an ONNX model; make a plan of it with `isthmus model optimize`")
+    raise _malformed()
 
 
 def check_bounds(data: bytes) -> None:
     """Raise Invalid (BAD_PLAN) for bytes that are no protobuf message, or a plan beyond the bounds."""
     if len(data) > MAX_BYTES:
-        raise bad_plan("it", f"has {len(data)} bytes, more than {MAX_BYTES}")
+        raise bad_plan("it", f"has {size_text(len(data))}, more than {size_text(MAX_BYTES)}")
     counts = dict.fromkeys(MAX_COUNTS, 0)
     elements = 0
     budget = iter(range(_MAX_FIELDS))
@@ -51,7 +83,8 @@ def check_bounds(data: bytes) -> None:
             inner = _fields(data, start, end, budget)
             elements += sum(stop - begin for field, begin, stop in inner if field == _CONSTANT)
     if len(data) - elements > MAX_STRUCTURE_BYTES:
-        text = f"takes {len(data) - elements} bytes apart from constants, more than {MAX_STRUCTURE_BYTES}"
+        taken, allowed = size_text(len(data) - elements), size_text(MAX_STRUCTURE_BYTES)
+        text = f"takes {taken} apart from constants, more than {allowed}"
         raise bad_plan("it", text)
 
 

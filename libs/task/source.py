@@ -155,6 +155,9 @@ def _add_phases(draft: manifest_pb2.TaskManifest, value: object) -> None:
     last = 0
     for index, item in enumerate(check_list(value, "$.phases", least=1, most=len(_PHASE_KINDS))):
         at = child("$.phases", index)
+        if isinstance(item, dict) and "kind" in item:
+            # What else may be there follows from it.
+            _one_of(item["kind"], child(at, "kind"), tuple(_PHASE_KINDS))
         is_model = isinstance(item, dict) and item.get("kind") == "model"
         known = ("plan", "sharing") if is_model else ("script", "entry_point")
         keys = check_object(item, at, required=("kind", known[0]), optional=known[1:])

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from libs.common import errors
+from libs.common.sizes import size_text
 from services.engine.domain.model import Stage, Verdict
 
 MODEL, JOB, PLAN = "model.onnx", "job.json", "plan.bin"
@@ -46,7 +47,7 @@ def main(folder: Path) -> int:
             }
         )
     except (MemoryError, RecursionError):
-        text = f"the model takes more than {job['memory_bytes']} bytes of memory to work on"
+        text = f"the model takes more than {size_text(job['memory_bytes'])} of memory to work on"
         _refuse(text, "MODEL_TOO_LARGE")
     return 0
 

@@ -13,7 +13,7 @@ from libs.cli.groups.job import create_job
 from libs.cli.jobs import last_part, stub
 from libs.cli.objects import Object, read_objects
 from libs.cli.session import Session, with_session
-from libs.common.errors import Error, NotFound, Precondition
+from libs.common.errors import Error, Invalid, NotFound, Precondition
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ def apply(session: Session, files: tuple[str, ...], dry_run: bool) -> None:
     another spec is refused.
     """
     objects = [each for file in files for each in read_objects(file, str(session.tenant))]
+    _check_named(objects)
     done: list[Applied] = []
     for each in objects:
         try:
@@ -65,6 +66,24 @@ def apply(session: Session, files: tuple[str, ...], dry_run: bool) -> None:
         session.output.values(
             {"objects": [{"name": one.name, "outcome": one.outcome} for one in done], "dry_run": dry_run}, ""
         )
+
+
+def _check_named(objects: list[Object]) -> None:
+    """Raise Invalid where an object has no name, which would be another at each run, or is there twice."""
+    seen: dict[str, str] = {}
+    for each in objects:
+        if not each.id:
+            raise Invalid(
+                f"{each.where}: metadata.name: is missing; name the {each.kind.lower()}, "
+                "so that applying the file again finds it",
+                reason="BAD_YAML",
+            )
+        if each.shown in seen:
+            raise Invalid(
+                f"{each.where}: {each.shown} is given twice, first at {seen[each.shown]}; leave one out",
+                reason="BAD_YAML",
+            )
+        seen[each.shown] = each.where
 
 
 def _same(first: object_pb2.Metadata, second: object_pb2.Metadata) -> bool:

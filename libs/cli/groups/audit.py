@@ -19,9 +19,9 @@ def audit() -> None:
 
 @audit.command("list")
 @click.option("--resource", default="", help="Only entries of this resource name.")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=50, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, resource: str, limit: int) -> None:
+def list_(session: Session, resource: str, limit: int | None) -> None:
     """List entries, newest first."""
     request = audit_pb2.ListAuditEntriesRequest(parent=str(session.tenant), resource=resource)
     stub = audit_pb2_grpc.AuditServiceStub(session.channel)

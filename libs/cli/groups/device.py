@@ -84,9 +84,9 @@ def token(
 
 
 @device.command("list")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List the tenant's devices."""
     stub = device_pb2_grpc.DeviceServiceStub(session.channel)
     pages = session.pages(stub.ListDevices, device_pb2.ListDevicesRequest(parent=str(session.tenant)), limit)
@@ -113,7 +113,7 @@ def list_(session: Session, limit: int) -> None:
 def get(session: Session, device_id: str) -> None:
     """Show the device DEVICE_ID."""
     stub = device_pb2_grpc.DeviceServiceStub(session.channel)
-    name = f"{session.tenant}/devices/{device_id}"
+    name = session.name("devices", device_id)
     _show(session, session.call(stub.GetDevice, device_pb2.GetDeviceRequest(name=name)).device)
 
 
@@ -126,7 +126,7 @@ def set_(session: Session, device_id: str, attributes: tuple[str, ...], etag: st
     """Replace the attributes of DEVICE_ID."""
     stub = device_pb2_grpc.DeviceServiceStub(session.channel)
     request = device_pb2.UpdateDeviceRequest(
-        name=f"{session.tenant}/devices/{device_id}", attributes=parse_attributes(attributes), etag=etag
+        name=session.name("devices", device_id), attributes=parse_attributes(attributes), etag=etag
     )
     _show(session, session.call(stub.UpdateDevice, request).device)
 
@@ -137,5 +137,5 @@ def set_(session: Session, device_id: str, attributes: tuple[str, ...], etag: st
 def revoke(session: Session, device_id: str) -> None:
     """Revoke DEVICE_ID: its credential stops working at once."""
     stub = device_pb2_grpc.DeviceServiceStub(session.channel)
-    request = device_pb2.RevokeDeviceRequest(name=f"{session.tenant}/devices/{device_id}")
+    request = device_pb2.RevokeDeviceRequest(name=session.name("devices", device_id))
     _show(session, session.call(stub.RevokeDevice, request).device)

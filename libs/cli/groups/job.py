@@ -12,6 +12,7 @@ import click
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2
 from libs.cli.blobs import download, upload
 from libs.cli.files import check_target
+from libs.cli.following import resuming
 from libs.cli.jobs import (
     follow_job,
     job_name,
@@ -20,7 +21,6 @@ from libs.cli.jobs import (
     moment,
     reason_text,
     resources_text,
-    resuming,
     show_job,
     state_of,
     stub,
@@ -138,9 +138,12 @@ def _job(
     spec.command.extend(command)
     spec.environment.update(parse_attributes(environment))
     if queue:
-        spec.queue = queue if "/" in queue else f"{session.tenant}/queues/{queue}"
+        spec.queue = session.name("queues", queue)
     for artefact_id, path in parse_attributes(artefacts).items():
         spec.artefacts.add(id=artefact_id, path=path)
+    for flag, amount in (("--cpus", cpus), ("--memory", memory)):
+        if amount == 0:
+            raise click.UsageError(f"{flag} 0: a worker needs some; leave the flag out for the default")
     spec.worker_count = workers or 0
     spec.priority = priority or 0
     spec.retry_count = retries or 0
@@ -170,8 +173,11 @@ def create_job(
         added.blob.CopyFrom(upload(session, source))
     for each in wanted.local:
         each.file.blob.CopyFrom(upload(session, each.path))
+    parent = str(session.tenant)
+    if "/" in job_id:
+        parent, _, job_id = job_name(session, job_id).partition("/jobs/")
     request = scheduler_pb2.CreateJobRequest(
-        parent=str(session.tenant),
+        parent=parent,
         job_id=job_id,
         request_id=str(uuid.uuid4()),
         validate_only=dry_run,
@@ -195,9 +201,9 @@ def get(session: Session, job_id: str) -> None:
 
 
 @job.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List the tenant's jobs by name."""
     request = scheduler_pb2.ListJobsRequest(parent=str(session.tenant))
     found = [each for page in session.pages(stub(session).ListJobs, request, limit) for each in page.jobs]

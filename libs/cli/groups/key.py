@@ -65,9 +65,9 @@ def create(
 
 
 @key.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List the tenant's keys, without their secrets."""
     stub = gateway_pb2_grpc.KeyServiceStub(session.channel)
     request = gateway_pb2.ListKeysRequest(parent=str(session.tenant))
@@ -103,6 +103,6 @@ def _state(found: gateway_pb2.Key, now: datetime) -> str:
 @with_session
 def revoke(session: Session, key_id: str) -> None:
     """Revoke the key KEY_ID; every gateway refuses it within 60 s."""
-    request = gateway_pb2.RevokeKeyRequest(name=f"{session.tenant}/keys/{key_id}")
+    request = gateway_pb2.RevokeKeyRequest(name=session.name("keys", key_id))
     gone = session.call(gateway_pb2_grpc.KeyServiceStub(session.channel).RevokeKey, request).key
     session.output.message(gone, [("revoked", gone.name)])

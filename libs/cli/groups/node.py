@@ -21,7 +21,7 @@ def _stub(session: Session) -> scheduler_pb2_grpc.NodeServiceStub:
 
 
 def _get(session: Session, node_id: str) -> object_pb2.Node:
-    request = scheduler_pb2.GetNodeRequest(name=f"nodes/{node_id}")
+    request = scheduler_pb2.GetNodeRequest(name=session.name("nodes", node_id))
     return session.call(_stub(session).GetNode, request).node
 
 
@@ -58,9 +58,9 @@ def _show(session: Session, found: object_pb2.Node) -> None:
 
 
 @node.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List nodes by name."""
     request = scheduler_pb2.ListNodesRequest()
     found = [each for page in session.pages(_stub(session).ListNodes, request, limit) for each in page.nodes]
@@ -121,6 +121,6 @@ def uncordon(session: Session, node_id: str) -> None:
 @with_session
 def delete(session: Session, node_id: str, etag: str) -> None:
     """Remove a node whose runner is gone; the workers it ran are given up as LOST."""
-    name = f"nodes/{node_id}"
+    name = session.name("nodes", node_id)
     session.call(_stub(session).DeleteNode, scheduler_pb2.DeleteNodeRequest(name=name, etag=etag))
     session.output.values({"deleted": name}, f"{name}: deleted")

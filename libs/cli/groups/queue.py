@@ -34,7 +34,7 @@ def _stub(session: Session) -> scheduler_pb2_grpc.QueueServiceStub:
 
 
 def _get(session: Session, queue_id: str) -> object_pb2.Queue:
-    request = scheduler_pb2.GetQueueRequest(name=f"{session.tenant}/queues/{queue_id}")
+    request = scheduler_pb2.GetQueueRequest(name=session.name("queues", queue_id))
     return session.call(_stub(session).GetQueue, request).queue
 
 
@@ -78,9 +78,9 @@ def _write(session: Session, changed: object_pb2.Queue) -> None:
 
 
 @queue.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List the tenant's queues by name."""
     request = scheduler_pb2.ListQueuesRequest(parent=str(session.tenant))
     found = [
@@ -131,9 +131,8 @@ def create(
     priority: int | None,
 ) -> None:
     """Make a queue."""
-    request = scheduler_pb2.CreateQueueRequest(
-        parent=str(session.tenant), queue_id=queue_id, request_id=str(uuid.uuid4())
-    )
+    parent, _, made_id = session.name("queues", queue_id).partition("/queues/")
+    request = scheduler_pb2.CreateQueueRequest(parent=parent, queue_id=made_id, request_id=str(uuid.uuid4()))
     _change(request.queue.spec, cpus, memory, gpus, priority)
     _show(session, session.call(_stub(session).CreateQueue, request).queue)
 
@@ -182,6 +181,6 @@ def resume(session: Session, queue_id: str) -> None:
 @with_session
 def delete(session: Session, queue_id: str, etag: str) -> None:
     """Remove a queue without jobs."""
-    name = f"{session.tenant}/queues/{queue_id}"
+    name = session.name("queues", queue_id)
     session.call(_stub(session).DeleteQueue, scheduler_pb2.DeleteQueueRequest(name=name, etag=etag))
     session.output.values({"deleted": name}, f"{name}: deleted")

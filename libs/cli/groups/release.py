@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from datetime import UTC
 
 import click
 
 from isthmus.deployer.v1 import release_pb2, release_pb2_grpc
+from libs.cli.absent import absent_devices
+from libs.cli.following import resuming
 from libs.cli.main import Group
 from libs.cli.output import human_time
 from libs.cli.session import Session, with_session
 from libs.cli.values import DURATION, PERCENTAGES, policy_json, version_name
-from libs.common.errors import Precondition
+from libs.common.errors import Precondition, Unavailable
 
 _ENDED = (
     release_pb2.Release.STATE_SUCCEEDED,
     release_pb2.Release.STATE_ROLLED_BACK,
     release_pb2.Release.STATE_SUPERSEDED,
 )
+# A watch in which no news came for so long is started anew; what is waited for is said in between.
+_QUIET_S = 15.0
 
 
 @click.group(cls=Group)
@@ -31,7 +36,7 @@ def _stub(session: Session) -> release_pb2_grpc.ReleaseServiceStub:
 
 
 def _name(session: Session, release_id: str) -> str:
-    return f"{session.tenant}/releases/{release_id}"
+    return session.name("releases", release_id)
 
 
 def _state(found: release_pb2.Release) -> str:
@@ -62,7 +67,7 @@ def _failures(found: release_pb2.Release) -> str:
     )
 
 
-def _show(session: Session, found: release_pb2.Release) -> None:
+def _show(session: Session, found: release_pb2.Release, absent: str = "") -> None:
     counts = found.counts
     session.output.message(
         found,
@@ -95,6 +100,7 @@ def _show(session: Session, found: release_pb2.Release) -> None:
             ),
             *([("failed later", f"{found.late_failed_count}")] if found.late_failed_count else []),
             *([("failed for", _failures(found))] if found.failures else []),
+            *([("waits for", absent)] if absent else []),
             ("made", f"{human_time(found.create_time.ToDatetime(tzinfo=UTC))} by {found.creator}"),
             ("etag", found.etag),
         ],
@@ -174,7 +180,7 @@ def create(
             more={"outcome": "checked"},
         )
     elif follow:
-        _follow(session, made.name)
+        _follow(session, made.name, made=True)
     else:
         _show(session, made)
 
@@ -185,13 +191,14 @@ def create(
 def get(session: Session, release_id: str) -> None:
     """Show a release: its steps, counts, and why it is where it is."""
     request = release_pb2.GetReleaseRequest(name=_name(session, release_id))
-    _show(session, session.call(_stub(session).GetRelease, request).release)
+    found = session.call(_stub(session).GetRelease, request).release
+    _show(session, found, "" if session.output.as_json else absent_devices(session, found))
 
 
 @release.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List releases, newest first."""
     request = release_pb2.ListReleasesRequest(parent=str(session.tenant))
     found = [
@@ -223,11 +230,25 @@ def watch(session: Session, release_id: str) -> None:
     _follow(session, _name(session, release_id))
 
 
-def _follow(session: Session, name: str) -> None:
-    last = release_pb2.Release()
-    said = ""
+def _follow(session: Session, name: str, *, made: bool = False) -> None:
+    last, said, waited = release_pb2.Release(), "", ""
     request = release_pb2.WatchReleaseRequest(name=name)
-    for answer in session.stream(_stub(session).WatchRelease, request, timeout_s=None):
+
+    def watch_a_while() -> Iterator[release_pb2.WatchReleaseResponse]:
+        """Watch until nothing came for a while, and then say what is waited for."""
+        nonlocal waited
+        try:
+            yield from session.stream(_stub(session).WatchRelease, request, timeout_s=_QUIET_S)
+        except Unavailable as error:
+            if error.reason != "DEADLINE_EXCEEDED" or not said:
+                raise
+            line = absent_devices(session, last)
+            if line and line != waited:
+                session.output.note(f"waiting for {line}")
+            waited = line
+
+    stream = resuming(session, watch_a_while, came=made, endless=True)
+    for answer in stream:
         last = answer.release
         counts = last.counts
         line = (

@@ -200,9 +200,9 @@ def _show_version(session: Session, found: task_pb2.Version, more: Mapping[str, 
 
 
 @task.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List the tenant's tasks."""
     stub = task_pb2_grpc.TaskServiceStub(session.channel)
     request = task_pb2.ListTasksRequest(parent=str(session.tenant))
@@ -223,12 +223,12 @@ def list_(session: Session, limit: int) -> None:
 
 @task.command()
 @click.argument("name", metavar="TASK")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def versions(session: Session, name: str, limit: int) -> None:
+def versions(session: Session, name: str, limit: int | None) -> None:
     """List the versions of TASK, newest first."""
     stub = task_pb2_grpc.TaskServiceStub(session.channel)
-    request = task_pb2.ListVersionsRequest(parent=f"{session.tenant}/tasks/{name}")
+    request = task_pb2.ListVersionsRequest(parent=session.name("tasks", name))
     found = [each for page in session.pages(stub.ListVersions, request, limit) for each in page.versions]
     session.output.messages(
         found,
@@ -255,7 +255,7 @@ def get(session: Session, version: str) -> None:
         request = task_pb2.GetVersionRequest(name=str(version_name(session.tenant, version)))
         found = session.call(stub.GetVersion, request).version
     else:
-        name = f"{session.tenant}/tasks/{version}"
+        name = session.name("tasks", version)
         newest = task_pb2.ListVersionsRequest(parent=name, page_size=1)
         versions = session.call(stub.ListVersions, newest).versions
         if not versions:

@@ -32,9 +32,9 @@ def create(session: Session, tenant_id: str, display_name: str) -> None:
 
 
 @tenant.command("list")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
 @with_session
-def list_(session: Session, limit: int) -> None:
+def list_(session: Session, limit: int | None) -> None:
     """List all tenants."""
     stub = gateway_pb2_grpc.TenantServiceStub(session.channel)
     pages = session.pages(stub.ListTenants, gateway_pb2.ListTenantsRequest(), limit)

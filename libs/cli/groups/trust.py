@@ -58,7 +58,7 @@ def _stub(session: Session) -> trust_service_pb2_grpc.TrustServiceStub:
 
 def _chain(session: Session) -> list[trust_pb2.Signed]:
     request = trust_service_pb2.ListRootsRequest(parent=str(session.tenant))
-    return [root for page in session.pages(_stub(session).ListRoots, request, 100_000) for root in page.roots]
+    return [root for page in session.pages(_stub(session).ListRoots, request) for root in page.roots]
 
 
 def newest_root(session: Session) -> Root:
@@ -123,7 +123,7 @@ def _orphans(session: Session, author: RoleKeys) -> list[_Orphan]:
     verifies: dict[str, bool] = {}
     found: list[_Orphan] = []
     settled: set[tuple[str, str]] = set()
-    for page in session.pages(releases.ListReleases, request, 1_000_000):
+    for page in session.pages(releases.ListReleases, request):
         for release in page.releases:
             task = release.version.rpartition("/versions/")[0]
             if release.state not in _IN_FORCE or {(task, ""), (task, release.policy_json)} & settled:

@@ -11,6 +11,7 @@ import click
 
 from isthmus.tunnel.v1 import tunnel_pb2, tunnel_pb2_grpc
 from libs.cli.files import check_target, read_text
+from libs.cli.following import resuming
 from libs.cli.main import Group
 from libs.cli.session import Session, with_session
 from libs.common.fsio import write_atomic
@@ -51,19 +52,25 @@ def export(
     request = tunnel_pb2.ExportRequest(
         parent=str(session.tenant),
         stream=stream,
-        device=f"{session.tenant}/devices/{device}" if device else "",
+        device=session.name("devices", device) if device else "",
         position=read_text(path, "--position-file").strip() if path and path.exists() else "",
         follow=follow,
         include_tombstones=tombstones,
     )
     stub = tunnel_pb2_grpc.ExportServiceStub(session.channel)
     count = 0
-    for page in session.stream(stub.Export, request, timeout_s=None if follow else 3600):
+    timeout_s = None if follow else 3600
+    pages = resuming(
+        session, lambda: session.stream(stub.Export, request, timeout_s=timeout_s), endless=follow
+    )
+    for page in pages:
         for record in page.records:
             session.output.line(record_line(record))
             count += 1
             if count == limit:
                 return
+        # Where another stream goes on from, should this one break off.
+        request.position = page.position
         if path:
             # After the lines are out: a kill in between repeats lines and never loses one.
             write_atomic(path.resolve(), page.position.encode() + b"\n")

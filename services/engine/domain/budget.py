@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from libs.common.errors import Exhausted
+from libs.common.sizes import size_text
 
 _RETRY_S = 2.0
 
@@ -25,8 +26,8 @@ class Budget:
         """
         if self._held and self._held + size > self._max_bytes:
             raise Exhausted(
-                f"plans of {self._held} bytes are being read; {size} more exceed {self._max_bytes}; "
-                "try again later",
+                f"plans of {size_text(self._held)} are being read; {size_text(size)} more exceed "
+                f"{size_text(self._max_bytes)}; try again later",
                 reason="ENGINE_BUSY",
                 retry_after_s=_RETRY_S,
             )

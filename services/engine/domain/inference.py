@@ -14,6 +14,7 @@ import numpy.typing as npt
 from libs.common.blobs import BlobRef
 from libs.common.clock import Clock
 from libs.common.errors import Exhausted, Invalid
+from libs.common.sizes import size_text
 from libs.runtime.codec import decode
 from libs.runtime.program import Program
 from services.engine.domain.budget import Budget
@@ -118,7 +119,8 @@ class Inference:
         total = sum(array.nbytes for array in outputs.values())
         if total > max_answer_bytes:
             raise Invalid(
-                f"the outputs take {total} bytes, and an answer holds {max_answer_bytes}; ask for fewer",
+                f"the outputs take {size_text(total)}, and an answer holds {size_text(max_answer_bytes)}; "
+                "ask for fewer",
                 reason="ANSWER_TOO_LARGE",
             )
         return [(spec.name, np.ascontiguousarray(outputs[spec.name])) for spec in program.outputs]

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from libs.common.blobs import BlobRef
 from libs.common.errors import Internal, Invalid
+from libs.common.sizes import size_text
 from libs.runtime.check import check_plan
 from libs.runtime.codec import decode
 from services.engine.domain.budget import Budget
@@ -217,7 +218,8 @@ def explain_bytes(content: bytes, origins: Origins | None = None) -> Explanation
 def _check_size(model: BlobRef) -> None:
     if not 0 < model.size_bytes <= MAX_MODEL_BYTES:
         raise Invalid(
-            f"model.size_bytes: {model.size_bytes} is not between 1 and {MAX_MODEL_BYTES} (512 MiB)",
+            f"model.size_bytes: has {size_text(model.size_bytes)}; "
+            f"1 byte to {size_text(MAX_MODEL_BYTES)} are allowed",
             reason="MODEL_TOO_LARGE",
             metadata={"field": "model.size_bytes"},
         )

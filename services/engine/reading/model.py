@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto
 
 from libs.common.errors import Invalid
+from libs.common.sizes import size_text
 from services.engine.domain.check_graph import check_graph
 from services.engine.domain.graph import Graph
 from services.engine.reading import limits
@@ -65,7 +66,9 @@ def read_model(data: bytes, bounds: Mapping[str, tuple[int, int]] | None = None)
 
 def _parsed(data: bytes) -> ModelProto:
     if len(data) > limits.MOST_BYTES:
-        raise Invalid(f"the file has {len(data)} bytes; at most {limits.MOST_BYTES} are allowed")
+        raise Invalid(
+            f"the file has {size_text(len(data))}; at most {size_text(limits.MOST_BYTES)} are allowed"
+        )
     model = ModelProto()
     try:
         model.ParseFromString(data)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from onnx import TensorProto
 
 from libs.common.errors import Invalid
+from libs.common.sizes import size_text
 from libs.runtime.plan import DataType
 from services.engine.domain.reference import numpy_type
 from services.engine.reading.limits import MOST_AXES, shown
@@ -82,8 +83,8 @@ def _raw(tensor: TensorProto, type_: DataType, count: int, what: str) -> npt.NDA
     dtype = numpy_type(type_)
     if len(tensor.raw_data) != count * dtype.itemsize:
         raise Invalid(
-            f"{what} declares {count} elements, {count * dtype.itemsize} bytes, "
-            f"but holds {len(tensor.raw_data)}; the file is damaged"
+            f"{what} declares {count} elements, {size_text(count * dtype.itemsize)}, "
+            f"but holds {size_text(len(tensor.raw_data))}; the file is damaged"
         )
     if type_ is DataType.BOOL:  # bytes of other people may hold more than 0 and 1
         return np.asarray(np.frombuffer(tensor.raw_data, np.uint8) != 0)

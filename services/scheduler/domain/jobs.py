@@ -15,6 +15,7 @@ from services.scheduler.domain.creates import Writer, check_etag, remembered
 from services.scheduler.domain.decide import Decision
 from services.scheduler.domain.decisions import Decisions
 from services.scheduler.domain.gpus import Links
+from services.scheduler.domain.lifecycle import as_shown
 from services.scheduler.domain.logs import Logs
 from services.scheduler.domain.mirror import Mirror
 from services.scheduler.domain.objects import Job, JobSpec, JobState, Meta, Node, Queue, Reservation
@@ -146,8 +147,8 @@ class Jobs:
         if job.spec.queue.queue != "default":
             known = [str(name) for name in snapshot.queues if name.tenant == new.tenant]
             raise NotFound(
-                f"spec.queue: {job.spec.queue} is not there; make it with CreateQueue, or leave the field "
-                f"empty for the default one{did_you_mean(str(job.spec.queue), known)}",
+                f"spec.queue: {job.spec.queue} is not there; make it with `isthmus queue create`, or leave "
+                f"the field empty for the default one{did_you_mean(str(job.spec.queue), known)}",
                 reason="QUEUE_NOT_FOUND",
                 metadata={"field": "spec.queue"},
             )
@@ -181,7 +182,9 @@ class Jobs:
             return job, Change(puts=(job,))
 
         job, _ = await self._writer.write(work)
-        return await self._view(self._mirror.snapshot.jobs.get(name, job))
+        # The mirror may not have what was just written.
+        known = self._mirror.snapshot.jobs.get(name, job)
+        return await self._view(known if known.spec.cancelled else job)
 
     async def delete(self, name: JobName, etag: str) -> None:
         """Remove a job that has ended, with its logs and pins; what breaks off can be repeated.
@@ -196,8 +199,11 @@ class Jobs:
             job = self._job(name)
             check_etag(name, job.meta.revision, etag)
             if not job.status.state.ended:
+                stopping = job.spec.cancelled or job.status.state is JobState.STOPPING
+                told = "is being cancelled" if job.spec.cancelled else job.status.state.told
+                first = "" if stopping else "cancel it, and "
                 raise Precondition(
-                    f"{name}: {job.status.state.told}; cancel it, and delete it when it has ended",
+                    f"{name}: {told}; {first}delete it when it has ended",
                     reason="JOB_NOT_ENDED",
                 )
             return job, Change(deletes=(job,))
@@ -231,7 +237,8 @@ class Jobs:
         """Say why a job is where it is; raise NotFound."""
         await self._mirror.reached(1)
         job, snapshot = self._job(name), self._mirror.snapshot
-        if job.status.state is not JobState.PENDING:
+        if job.status.state is not JobState.PENDING or job.spec.cancelled:
+            job = as_shown(job)
             return Explanation(JobView(job), (), (), _summary_of(job))
         decision = await self._decisions.now()
         view = _viewed(job, decision)
@@ -264,8 +271,8 @@ class Jobs:
 
     async def _views(self, jobs: Sequence[Job]) -> list[JobView]:
         """Return jobs and why they wait, all by one decision."""
-        if not any(job.status.state is JobState.PENDING for job in jobs):
-            return [JobView(job) for job in jobs]
+        if not any(_waits(job) for job in jobs):
+            return [JobView(as_shown(job)) for job in jobs]
         decision = await self._decisions.now()
         return [_viewed(job, decision) for job in jobs]
 
@@ -280,8 +287,11 @@ class Jobs:
 
 
 def _viewed(job: Job, decision: Decision) -> JobView:
-    waits = job.status.state is JobState.PENDING
-    return JobView(job, decision.pending.get(job.name, (NOT_CONSIDERED,)) if waits else ())
+    return JobView(as_shown(job), decision.pending.get(job.name, (NOT_CONSIDERED,)) if _waits(job) else ())
+
+
+def _waits(job: Job) -> bool:
+    return job.status.state is JobState.PENDING and not job.spec.cancelled
 
 
 def _verdicts(spec: JobSpec, snapshot: Snapshot) -> tuple[NodeVerdict, ...]:

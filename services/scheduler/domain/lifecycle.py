@@ -36,6 +36,7 @@ _START_FAILED = "START_FAILED"
 # As a shell has it: found but can't be executed, and not found. Trying again doesn't help.
 _NO_PROGRAM = frozenset({126, 127})
 _LONGEST_REASON, _LONGEST_MESSAGE = 64, 256
+_BEING_CANCELLED = "being cancelled"
 _FIRST_WAIT_S = 2.0
 _LONGEST_WAIT_S = 300.0
 
@@ -185,6 +186,15 @@ def stop_reason(job: Job, now: datetime) -> str:
     return ""
 
 
+def as_shown(job: Job) -> Job:
+    """Return a job as people see it: one that was cancelled is being cancelled before anyone took that up."""
+    if not job.spec.cancelled or job.status.state.ended:
+        return job
+    state = JobState.STOPPING if job.status.state.placed else job.status.state
+    status = replace(job.status, state=state, reason=CANCELLED, message=_BEING_CANCELLED, retry_time=None)
+    return replace(job, status=status)
+
+
 def advance(job: Job, snapshot: Snapshot, now: datetime, randomness: Randomness) -> Change | None:
     """Return what is to be written for a job as it has become; None when it is stored so already.
 
@@ -268,7 +278,7 @@ def _placed(job: Job, now: datetime) -> Job:
     if why:
         cause = _cause(job.status.workers)
         texts = {
-            CANCELLED: "being cancelled",
+            CANCELLED: _BEING_CANCELLED,
             DEADLINE: f"being ended: its deadline of {_span(job.spec.deadline)} has passed",
             SIBLING_FAILED: f"being ended: {_told(cause)}" if cause is not None else "being ended",
         }
@@ -373,4 +383,12 @@ def _told(worker: Worker) -> str:
 
 
 def _span(value: timedelta) -> str:
-    return str(value)
+    """Return a time for people, such as "1 s" or "1 d 2 h"."""
+    seconds, micros = value.days * 86_400 + value.seconds, value.microseconds
+    amounts = {
+        "d": seconds // 86_400,
+        "h": seconds // 3600 % 24,
+        "min": seconds // 60 % 60,
+        "s": seconds % 60 + micros / 1e6,
+    }
+    return " ".join(f"{amount:.10g} {unit}" for unit, amount in amounts.items() if amount) or "0 s"

@@ -64,6 +64,8 @@ def _cpus(millis: int) -> str:
 
 
 def _memory(size: int) -> str:
+    if size < MIB:
+        return f"{size / 2**10:.4g} KiB" if size >= 2**10 else f"{size} B"
     return f"{size / 2**30:.4g} GiB" if size >= 2**30 else f"{size / MIB:.4g} MiB"
 
 
@@ -101,12 +103,13 @@ def quota_taken(queue: QueueName, spec: JobSpec, used: Resources, quota: Resourc
 
 def paused(queue: QueueName) -> Reason:
     """Say that the queue takes nothing."""
-    return Reason(Kind.QUEUE_PAUSED, f"{queue} is paused; resume it by setting paused to false")
+    return Reason(Kind.QUEUE_PAUSED, f"{queue} is paused; resume it with `isthmus queue resume`")
 
 
 def missing_queue(queue: QueueName) -> Reason:
     """Say that the queue was removed."""
-    return Reason(Kind.QUEUE_MISSING, f"{queue} was removed; make it again, or cancel the job")
+    text = f"{queue} was removed; make it again with `isthmus queue create`, or cancel the job"
+    return Reason(Kind.QUEUE_MISSING, text)
 
 
 def behind(other: JobName, tenant: str) -> Reason:
@@ -135,7 +138,7 @@ def verdict(spec: JobSpec, room: Room, *, cordoned: bool, lost: bool) -> tuple[R
     """Return why a node takes no worker, or no more of them; empty when it takes the whole gang."""
     out = []
     if cordoned:
-        out.append(Reason(Kind.CORDONED, "is cordoned; open it with UpdateNode", 1))
+        out.append(Reason(Kind.CORDONED, "is cordoned; open it with `isthmus node uncordon`", 1))
     if lost:
         out.append(
             Reason(Kind.LOST, "its runner hasn't been heard of; start it again, or delete the node", 1)
@@ -215,7 +218,11 @@ def why_not(
             )
     if cordoned:
         out.append(
-            Reason(Kind.CORDONED, f"{_count(cordoned, 'node')} cordoned; open with UpdateNode", cordoned)
+            Reason(
+                Kind.CORDONED,
+                f"{_count(cordoned, 'node')} cordoned; open with `isthmus node uncordon`",
+                cordoned,
+            )
         )
     if lost:
         out.append(

@@ -13,6 +13,7 @@ from libs.common.clock import Clock
 from libs.common.errors import Invalid
 from libs.common.names import shown
 from libs.common.service_config import is_loopback
+from libs.common.sizes import size_text
 from libs.common.suggest import did_you_mean
 from services.scheduler.domain.objects import JobSpec, Worker, WorkerId, WorkerPlacement, WorkerState
 from services.scheduler.runner.folder import Record, WorkerFolder
@@ -181,8 +182,8 @@ def _how(assignment: Assignment, reason: str, code: int, record: Record) -> str:
     memory = assignment.placement.resources.memory_bytes
     peak = int(record["peak_memory_bytes"])
     told = {
-        "OUT_OF_MEMORY": f"took {_mib(peak)} of memory and may take {_mib(memory)}; ask for more",
-        "TOO_MANY_PROCESSES": "started more processes than a worker may have",
+        "OUT_OF_MEMORY": f"took {size_text(peak)} of memory and may take {size_text(memory)}; ask for more",
+        "TOO_MANY_PROCESSES": _too_many(record),
         "DEADLINE": "still ran at its deadline",
         "CANCELLED": "ended because somebody asked",
         "SIBLING_FAILED": "ended because another worker of its gang failed",
@@ -197,8 +198,11 @@ def _how(assignment: Assignment, reason: str, code: int, record: Record) -> str:
     return told
 
 
-def _mib(count: int) -> str:
-    return f"{count / 2**20:.0f} MiB"
+def _too_many(record: Record) -> str:
+    if "processes" not in record:  # written by an older keeper
+        return "started more processes than a worker may have"
+    had, most = record["processes"], record["process_count"]
+    return f"had {had} processes and may have {most} (the runner's --process-count); start fewer"
 
 
 def _signal(number: int) -> str:

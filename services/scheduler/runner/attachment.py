@@ -25,6 +25,8 @@ _APPEND_S = 15.0
 _LONGEST_WAIT_S = 5.0
 # Reports that aren't acknowledged are repeated after this time, in seconds.
 REPEAT_S = 5.0
+# So many failed attempts in a row are nothing to warn of; the loss of a connection that stood is.
+_QUIET_FAILURES = 5
 _LIVENESS_S = 10.0
 _LAST_ANSWER_S = 1.0
 
@@ -88,7 +90,9 @@ class Attachment:
                     cap_s=_LONGEST_WAIT_S,
                     at_least_s=0.0 if hint else min(error.retry_after_s or 0.0, _LONGEST_WAIT_S),
                 )
-                _log.warning("not attached to %s: %s; dialling again in %.1f s", target, error, wait_s)
+                # At a start all come up together, and a scheduler may still be choosing who leads.
+                level = logging.INFO if 0 < failures <= _QUIET_FAILURES else logging.WARNING
+                _log.log(level, "not attached to %s: %s; dialling again in %.1f s", target, error, wait_s)
                 await self._clock.sleep(wait_s)
         finally:
             self._detached()

@@ -273,6 +273,12 @@ def _artefact_file(folder: WorkerFolder, artefact: Artefact) -> Path:
     """Return the file of an artefact; raise NotFound when there is none, or it is somebody else's."""
     path = inside(folder.job, artefact.path, "artefacts.path")
     found = path.resolve()
+    if found.is_dir() and found.is_relative_to(folder.job.resolve()):
+        raise NotFound(
+            f"artefact {artefact.id!r}: {artefact.path!r} is a directory; name a file, such as an archive "
+            "of it",
+            reason="ARTEFACT_MISSING",
+        )
     if not found.is_file() or not found.is_relative_to(folder.job.resolve()):
         raise NotFound(
             f"artefact {artefact.id!r}: the job made no file {artefact.path!r}", reason="ARTEFACT_MISSING"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
+
 from libs.common.errors import Invalid
-from libs.common.suggest import did_you_mean
+from libs.common.suggest import closest
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.operator import Call
 from services.engine.domain.graph import Graph, Node
 from services.engine.domain.program import Program
 from services.engine.domain.registry import REGISTRY
 from services.engine.domain.values import Value
+
+_DATA_DECIDES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "StringSplit", "Unique"})
+_NEAR = 0.8
+"""How like names are of which one is the other misspelt: above what NonZero and OneHot share."""
 
 
 def decompose(graph: Graph) -> Program:
@@ -33,12 +39,24 @@ def decompose(graph: Graph) -> Program:
     return builder.program([(name, values[name]) for name in graph.outputs])
 
 
+def _misspelt(name: str) -> str:
+    near = closest(name, REGISTRY)
+    if near is None or SequenceMatcher(None, name.casefold(), near.casefold()).ratio() < _NEAR:
+        return ""
+    return f"; did you mean {near!r}?"
+
+
 def _apply(builder: Builder, opset: int, node: Node, values: dict[str, Value]) -> tuple[Value, ...]:
     operator = REGISTRY.get(node.operator)
+    if operator is None and node.operator in _DATA_DECIDES:
+        raise Invalid(
+            f"operator {node.operator!r} is not supported: its data decide the shape of what it gives, and "
+            "a plan's shapes follow from those of the inputs; compute it outside the model"
+        )
     if operator is None:
         raise Invalid(
-            f"operator {node.operator!r} is not supported{did_you_mean(node.operator, REGISTRY)}; "
-            "ListOperators names those that are"
+            f"operator {node.operator!r} is not supported{_misspelt(node.operator)}; "
+            "`isthmus model operators` lists those that are"
         )
     if opset < operator.since:
         raise Invalid(f"operator {node.operator} is new in opset {operator.since}; the model has {opset}")

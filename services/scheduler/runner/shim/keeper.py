@@ -41,6 +41,7 @@ class Keeper:
         self._reason = ""
         self._kill_time = 0.0
         self._peak_bytes = 0
+        self._processes = 0
         self._log: Log
 
     def run(self) -> None:
@@ -89,6 +90,9 @@ class Keeper:
         self._log.close()
         entries = [("reason", self._reason), ("status", str(self._status)), ("started", "1")]
         entries += [("end_time", repr(end_time)), ("peak_memory_bytes", str(self._peak_bytes))]
+        if self._processes:
+            entries += [("processes", str(self._processes))]
+            entries += [("process_count", str(self._launch.process_count))]
         entries += [("dropped_bytes", str(self._log.dropped)), ("left_behind", "0" if ended else "1")]
         self._finish(reserved, entries)
 
@@ -219,6 +223,7 @@ class Keeper:
         if taken > self._launch.memory_bytes:
             self._kill("OUT_OF_MEMORY")
         elif len(tree) > self._launch.process_count:
+            self._processes = len(tree)
             self._kill("TOO_MANY_PROCESSES")
         return taken > self._launch.memory_bytes // 2
 

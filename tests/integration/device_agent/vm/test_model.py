@@ -89,7 +89,7 @@ async def test_without_pre_the_model_takes_features(model_vm: TaskVm, folder: Pa
         ("{'y': [[1.0, 2.0]]}", "input 'x' (x: float32[batch, 2]) is missing; given was 'y'"),
         ("[1.0]", "inputs must be a mapping from name to array, not list"),
         ("None", "not NoneType"),
-        ("{'x': [[0.0, 0.0]] * 5000}", "dimension 'batch' is 5000; the plan was made for from 1 to 4096"),
+        ("{'x': [[0.0, 0.0]] * 5000}", "dimension 'batch' is 5000; the plan was made for sizes 1 to 4096"),
     ],
 )
 async def test_what_doesnt_fit_is_a_failure_of_the_run(
@@ -117,7 +117,7 @@ def _changed(**changes: Any) -> bytes:
         ),
         (_changed(model_digest="x"), "model.plan: plan: model_digest must be"),
         (b"PK\x03\x04", "it is no plan, or it is damaged"),
-        (b"", "plan is of format 0.0"),
+        (b"", "model.plan: plan: it is empty"),
     ],
 )
 async def test_a_plan_that_cant_be_run_doesnt_load(

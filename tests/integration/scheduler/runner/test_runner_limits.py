@@ -96,7 +96,9 @@ async def test_one_with_too_many_processes_is_ended(
 ) -> None:
     async with running_runner(folder, services, process_count=20):
         worker = scheduler.start(["sh", "-c", script])
-        assert (await scheduler.until_ended(worker)).worker.reason == "TOO_MANY_PROCESSES"
+        ended = (await scheduler.until_ended(worker)).worker
+        assert ended.reason == "TOO_MANY_PROCESSES"
+        assert "processes and may have" in ended.message
     assert processes_with(LONG) == []
 
 

@@ -125,6 +125,15 @@ async def test_an_artefact_that_wasnt_made_fails_the_worker(
     assert "out.onnx" in ended.message
 
 
+async def test_an_artefact_that_is_a_directory_is_told_so(
+    runner: RunnerUnderTest, scheduler: FakeScheduler
+) -> None:
+    worker = scheduler.start(["mkdir", "out"], artefacts=[("model", "out")])
+    ended = (await scheduler.until_ended(worker)).worker
+    assert ended.reason == "ARTEFACT_MISSING"
+    assert "artefact 'model': 'out' is a directory" in ended.message
+
+
 async def test_an_artefact_that_leads_out_of_the_folder_isnt_kept(
     runner: RunnerUnderTest, scheduler: FakeScheduler, blobs: MemoryBlobService
 ) -> None:

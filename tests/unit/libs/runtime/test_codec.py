@@ -17,6 +17,17 @@ from libs.runtime.program import Program
 from libs.runtime.testing import PlanBuilder, identity_plan, linear_plan
 from libs.runtime.wire import MAX_STRUCTURE_BYTES
 
+_OF_A_MODEL = b"\x1a\x07sha256:"
+
+
+def encode_varint(value: int) -> bytes:
+    """Return a number as protobuf writes it."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
 
 def _everything() -> Plan:
     plan = PlanBuilder()
@@ -103,16 +114,47 @@ def test_bytes_that_are_no_plan_are_refused(data: bytes) -> None:
         decode(data)
 
 
-def test_an_empty_plan_is_of_format_0() -> None:
-    with pytest.raises(Invalid, match=r"format 0\.0"):
+def test_no_bytes_are_told_apart() -> None:
+    with pytest.raises(Invalid, match="plan: it is empty"):
         decode(b"")
+
+
+@pytest.mark.parametrize("version", [b"\x08\x01", b"\x08\x08"])
+@pytest.mark.parametrize("producer", [b"", b"\x12\x07pytorch", b"\x12\x07pytorch\x1a\x032.1"])
+def test_an_onnx_model_is_told_apart(version: bytes, producer: bytes) -> None:
+    graph = b"\x3a\x03\x12\x01g"
+    with pytest.raises(
+        Invalid, match="looks like an ONNX model; make a plan of it with `isthmus model opt"
+    ) as caught:
+        decode(version + producer + graph + b"\x42\x02\x10\x11")
+    assert caught.value.reason == "BAD_PLAN"
+
+
+def test_a_plan_whose_digest_is_wrong_is_left_to_its_check() -> None:
+    message = _wire(linear_plan([1.0]))
+    message.model_digest = "x"
+    assert decode(message.SerializeToString()).model_digest == "x"
+
+
+def test_a_large_onnx_model_is_told_apart_before_bounds_are_looked_at() -> None:
+    size = MAX_STRUCTURE_BYTES + 1
+    graph = b"\x3a" + encode_varint(size + 5) + b"\x2a" + encode_varint(size) + bytes(size)
+    with pytest.raises(Invalid, match="looks like an ONNX model"):
+        decode(b"\x08\x08" + graph + b"\x42\x02\x10\x11")
+
+
+@pytest.mark.parametrize("data", [b"\x08\x07", b"some text", bytes(range(256)), b"\x08\x09\x22\x07isthmus"])
+def test_what_names_no_model_is_no_plan_of_any_version(data: bytes) -> None:
+    with pytest.raises(Invalid, match="it is no plan, or it is damaged") as caught:
+        decode(data)
+    assert caught.value.reason == "BAD_PLAN"
 
 
 def test_a_flood_of_tiny_parts_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(Invalid, match="more than 65536 steps"):
-        decode(b"\x08\x01" + b"\x5a\x00" * 70_000)
+        decode(b"\x08\x01" + _OF_A_MODEL + b"\x5a\x00" * 70_000)
     with pytest.raises(Invalid, match="apart from constants"):
-        decode(b"\x08\x01" + b"\x5a\xff\xff\xff\x03" + b"\x00" * (MAX_STRUCTURE_BYTES - 1))
+        decode(b"\x08\x01" + _OF_A_MODEL + b"\x5a\xff\xff\xff\x03" + b"\x00" * (MAX_STRUCTURE_BYTES - 1))
 
 
 def _repeated(**parts: object) -> bytes:
@@ -150,7 +192,7 @@ def test_a_flood_of_fields_of_one_tensor_is_refused_soon() -> None:
     size = len(flood)
     varint = bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14])
     with pytest.raises(Invalid, match="more than 600000 fields"):
-        decode(b"\x08\x01\x3a" + varint + flood)
+        decode(b"\x08\x01" + _OF_A_MODEL + b"\x3a" + varint + flood)
 
 
 def test_a_large_constant_isnt_counted_as_structure() -> None:
@@ -184,7 +226,7 @@ def test_damaged_plans_are_refused_or_run_within_their_memory(
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_by_an_error_of_ours(data: bytes) -> None:
     with contextlib.suppress(Invalid):
-        decode(b"\x08\x01" + data)
+        decode(b"\x08\x01" + _OF_A_MODEL + data)
 
 
 def test_a_negative_index_cant_be_written() -> None:

@@ -67,7 +67,7 @@ def test_what_is_taken(type_: DataType, value: Any) -> None:
         (F32, np.array(["a"]), "not <U1"),
         (F32, [[1.0]], r"input 'x' has the shape \[1, 1\]; it must be \[d0\]"),
         (F32, 1.0, r"has the shape \[\]; it must be \[d0\]"),
-        (F32, [0.0] * 65, "dimension 'd0' is 65; the plan was made for from 0 to 64"),
+        (F32, [0.0] * 65, "dimension 'd0' is 65; the plan was made for sizes 0 to 64"),
     ],
 )
 def test_what_is_refused(type_: DataType, value: Any, message: str) -> None:

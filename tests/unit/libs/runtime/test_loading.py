@@ -21,7 +21,7 @@ def test_faults_name_the_file() -> None:
         load_plan(b"\xff", "click.plan")
     assert (caught.value.reason, caught.value.metadata) == ("BAD_PLAN", {"file": "click.plan"})
     with pytest.raises(Invalid, match=r"^a: plan is of format 3\.0") as caught:
-        load_plan(b"\x08\x03", "a")
+        load_plan(b"\x08\x03\x1a\x07sha256:", "a")
     assert caught.value.reason == "PLAN_VERSION"
     plan = PlanBuilder()
     x = plan.input("x", [4])

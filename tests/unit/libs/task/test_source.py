@@ -95,6 +95,8 @@ def test_a_file_that_was_not_uploaded_is_named():
         ({"version": "a b"}, "$.version: 'a b' is not a version"),
         ({"phases": []}, "$.phases: must have 1 to 3 elements"),
         ({"phases": [{"kind": "per", "script": "a.py"}]}, "did you mean 'pre'?"),
+        ({"phases": [{"kind": "modle", "plan": "a.plan"}]}, "did you mean 'model'?"),
+        ({"phases": [{"kind": "modle", "plan": "a.plan"}]}, "$.phases[0].kind: must be one of pre, model"),
         ({"phases": [GOOD["phases"][1], GOOD["phases"][0]]}, "$.phases[1].kind: phases run in the order"),
         ({"phases": [{"kind": "pre", "script": "../a.py"}]}, "$.phases[0].script: must not contain"),
         ({"phases": [{"kind": "pre", "script": "a.py", "entrypoint": "x"}]}, "did you mean 'entry_point'?"),

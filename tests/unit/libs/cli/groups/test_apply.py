@@ -129,11 +129,19 @@ def test_nothing_is_sent_when_a_file_is_wrong(
     assert cloud.requests == []
 
 
-def test_a_job_without_a_name_is_created_each_time(
-    cloud: FakeCloud, isthmus: Isthmus, tmp_path: Path
-) -> None:
+def test_a_job_without_a_name_is_refused(cloud: FakeCloud, isthmus: Isthmus, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(JOB.replace("metadata: {name: train}\n", ""))
-    for _ in range(2):
-        assert isthmus("apply", "-f", str(path)).code == 0
-    assert len(cloud.jobs) == 2
+    ran = isthmus("apply", "-f", str(path))
+    assert ran.code == 2
+    assert f"{path}:1: metadata.name: is missing" in ran.err
+    assert cloud.requests == []
+
+
+def test_an_object_given_twice_is_refused(cloud: FakeCloud, isthmus: Isthmus, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    ran = isthmus("apply", "-f", str(path), "-f", str(path))
+    assert ran.code == 2
+    assert f"jobs/train is given twice, first at {path}:1" in ran.err
+    assert cloud.requests == []

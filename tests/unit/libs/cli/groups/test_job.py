@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2
-from libs.cli import jobs
+from libs.cli import following, jobs
 from libs.cli.testing import FakeCloud
 from tests.unit.libs.cli.groups.conftest import Isthmus
 
@@ -145,7 +145,7 @@ def test_a_job_that_does_not_succeed_is_no_success_to_wait_for(
 def test_watching_goes_on_after_the_scheduler_was_away(
     cloud: FakeCloud, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(following, "_PAUSE_S", 0.01)
     cloud.history.append([made(State.STATE_RUNNING), None])  # killed
     cloud.history.append([None])  # not yet there
     cloud.history.append([made(State.STATE_RUNNING)])  # told to stop
@@ -201,7 +201,7 @@ def test_a_log_that_ends_within_a_character_is_told_as_json_to_its_end(
 def test_following_logs_loses_and_repeats_nothing(
     cloud: FakeCloud, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(following, "_PAUSE_S", 0.01)
     cloud.logs["train", 0] = [b"one\n", b"two\n", None, b"three\n", None, b"four\n"]
     ran = isthmus("job", "logs", "-f", "train")
     assert (ran.code, ran.out) == (0, "one\ntwo\nthree\nfour\n")
@@ -313,3 +313,61 @@ def test_a_job_is_deleted(cloud: FakeCloud, isthmus: Isthmus) -> None:
     (request,) = cloud.asked(scheduler_pb2.DeleteJobRequest)
     assert request.etag == "5"
     assert isthmus("job", "delete", "train").code == 4
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_list_has_all_jobs_and_a_limit_says_that_it_cuts(
+    cloud: FakeCloud, isthmus: Isthmus, form: tuple[str, ...]
+) -> None:
+    for number in range(1203):
+        job = object_pb2.Job()
+        job.metadata.name = f"tenants/acme/jobs/j{number:04}"
+        cloud.jobs[f"j{number:04}"] = job
+    whole = isthmus("job", "list", *form)
+    assert (whole.code, whole.err) == (0, "")
+    assert "j0000" in whole.out
+    assert "j1202" in whole.out
+    cut = isthmus("job", "list", "--limit", "60", *form)
+    assert "j0059" in cut.out
+    assert "j0060" not in cut.out
+    assert "… and more: 60 shown" in cut.err
+    assert isthmus("job", "list", "--limit", "1203", *form).err == ""
+
+
+@pytest.mark.parametrize("flag", ["--cpus", "--memory"])
+def test_an_amount_of_nothing_is_refused(cloud: FakeCloud, isthmus: Isthmus, flag: str) -> None:
+    ran = isthmus("job", "submit", flag, "0", "--", "true")
+    assert ran.code == 2
+    assert f"{flag} 0: a worker needs some" in ran.err
+    assert cloud.requests == []
+
+
+@pytest.mark.parametrize("command", ["get", "delete"])
+def test_a_full_name_is_taken_as_it_is(cloud: FakeCloud, isthmus: Isthmus, command: str) -> None:
+    cloud.jobs["train"] = made(State.STATE_SUCCEEDED)
+    assert isthmus("job", command, "tenants/acme/jobs/train").code == 0
+    for request in cloud.asked(scheduler_pb2.DeleteJobRequest):
+        assert request.name == "tenants/acme/jobs/train"
+
+
+def test_a_full_name_of_another_tenant_is_sent(cloud: FakeCloud, isthmus: Isthmus) -> None:
+    ran = isthmus("job", "get", "tenants/other/jobs/none")
+    assert (ran.code, "tenants/other/jobs/none: not found" in ran.err) == (4, True)
+
+
+@pytest.mark.parametrize("name", ["tenants/acme/queues/train", "jobs/train", "tenants/acme/jobs/", "a/b"])
+def test_a_name_of_something_else_is_refused(cloud: FakeCloud, isthmus: Isthmus, name: str) -> None:
+    ran = isthmus("job", "get", name)
+    assert ran.code == 2
+    assert "names nothing in jobs; write its id, or tenants/acme/jobs/<id>" in ran.err
+
+
+def test_what_says_the_same_is_said_once(cloud: FakeCloud, isthmus: Isthmus) -> None:
+    job = made(State.STATE_CANCELLED, reason="CANCELLED", message="cancelled")
+    job.spec.command.extend(["sh", "-c", "echo 'a b'"])
+    cloud.jobs["train"] = job
+    ran = isthmus("job", "watch", "train")
+    assert ran.code == 1
+    assert "tenants/acme/jobs/train: CANCELLED; see" in ran.err
+    assert "CANCELLED: " not in ran.out + ran.err
+    assert """sh -c 'echo '"'"'a b'"'"''""" in ran.out

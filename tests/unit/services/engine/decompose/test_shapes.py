@@ -247,3 +247,22 @@ def test_the_running_sum_of_nothing_is_nothing(exclusive: int, reverse: int) -> 
     graph = graph_of([sums], {"x": (0, 3)}, ["y"], {"zero": i64(0)})
     (y,) = interpret(decompose(graph), {"x": np.zeros((0, 3), np.float32)}).values()
     assert y.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("operator", "says", "suggests"),
+    [
+        ("NonZero", "its data decide the shape", ""),
+        ("Unique", "its data decide the shape", ""),
+        ("Softmaxx", "`isthmus model operators` lists those that are", "did you mean 'Softmax'"),
+        ("LSTM", "`isthmus model operators` lists those that are", ""),
+    ],
+)
+def test_an_operator_that_isnt_there_is_refused_with_what_helps(
+    operator: str, says: str, suggests: str
+) -> None:
+    with pytest.raises(Invalid, match=f"operator '{operator}' is not supported") as caught:
+        decompose(chain(node(operator, "x", "y")))
+    assert says in str(caught.value)
+    assert ("did you mean" in str(caught.value)) == bool(suggests)
+    assert suggests in str(caught.value)

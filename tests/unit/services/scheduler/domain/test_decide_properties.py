@@ -86,7 +86,7 @@ def test_invariants_hold_at_every_step_and_everything_that_fits_runs(
     empty = world.snapshot.nodes
     waiting = list(jobs)
     for _ in range(200):
-        if waiting and data.draw(st.booleans()):
+        if data.draw(st.booleans()) and waiting:
             world.submit(waiting.pop())
         world.decide(now)
         world.check()

@@ -154,6 +154,21 @@ def test_a_late_job_is_stopped_and_fails_for_its_deadline() -> None:
     assert (the(made).status.state, the(made).status.reason) == (JobState.FAILED, "DEADLINE")
 
 
+@pytest.mark.parametrize(
+    ("span", "told"),
+    [
+        (timedelta(seconds=1), "1 s"),
+        (timedelta(seconds=0.5), "0.5 s"),
+        (timedelta(minutes=90), "1 h 30 min"),
+        (timedelta(days=2, seconds=59), "2 d 59 s"),
+    ],
+)
+def test_a_deadline_is_told_for_people(span: timedelta, told: str) -> None:
+    made = running(deadline=span)
+    made.say(NAME, BEGIN + span, r0=exited(0, 143, "DEADLINE"))
+    assert the(made).status.message == f"its deadline of {told} has passed"
+
+
 def test_a_cancelled_job_that_succeeds_first_has_succeeded() -> None:
     made = running()
     job = the(made)

@@ -122,6 +122,13 @@ def test_how_a_worker_ended_is_told_for_people(tmp_path: Path) -> None:
     assert (reason, code) == ("OUT_OF_MEMORY", 137)
     assert "70 MiB" in message
     assert "64 MiB" in message
+    assert (
+        "took 10 KiB of memory and may take"
+        in ended_by(folder, status=9, reason="OUT_OF_MEMORY", peak_memory_bytes=10 * 2**10)[2]
+    )
+    many = ended_by(folder, status=9, reason="TOO_MANY_PROCESSES", processes=257, process_count=256)[2]
+    assert many.startswith("had 257 processes and may have 256")
+    assert "more processes" in ended_by(folder, status=9, reason="TOO_MANY_PROCESSES")[2], "an older keeper's"
     assert "couldn't be ended" in ended_by(folder, status=9, reason="CANCELLED", left_behind=1)[2]
     assert ended_by(folder, started=0, reason="CANCELLED")[:2] == ("CANCELLED", 0)
 
