@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC
 from typing import TYPE_CHECKING
 
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2, scheduler_pb2_grpc
 from libs.cli.following import resuming
 from libs.cli.output import human_bytes, human_seconds, human_time
-from libs.common.errors import NotFound, Precondition
+from libs.common.errors import Error, NotFound, Precondition
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
 
 _State = object_pb2.JobStatus
 ENDED = (_State.STATE_SUCCEEDED, _State.STATE_FAILED, _State.STATE_CANCELLED)
+
+
+STATES = tuple(name.removeprefix("STATE_") for name in _State.State.keys()[1:])
+_NEVER = (
+    object_pb2.PendingReason.KIND_NO_NODE_FITS,
+    object_pb2.PendingReason.KIND_QUOTA_TOO_SMALL,
+)
+# How often, and after which pauses, a new job is looked at until the scheduler has considered it.
+_LOOKS, _LOOK_S = 5, 0.2
 
 
 def stub(session: Session) -> scheduler_pb2_grpc.JobServiceStub:
@@ -114,6 +125,27 @@ def took(start: Timestamp, end: Timestamp) -> str:
     if not start.ToNanoseconds() or not end.ToNanoseconds():
         return "-"
     return human_seconds(max(0, end.ToNanoseconds() - start.ToNanoseconds()) / 1e9)
+
+
+def warn_if_stuck(session: Session, name: str) -> None:
+    """Say why a job that was just submitted can't start as things are, if the scheduler knows within 1 s."""
+    for _ in range(_LOOKS):
+        try:
+            found = session.call(stub(session).GetJob, scheduler_pb2.GetJobRequest(name=name)).job
+        except Error:
+            return  # It is submitted; a key may write jobs and not read them.
+        stuck = [reason for reason in found.status.pending if reason.kind in _NEVER]
+        if stuck:
+            said = "; ".join(map(reason_text, stuck))
+            session.output.remark(f"warning: {last_part(name)} can't start as things are: {said}")
+        if stuck or found.status.state != _State.STATE_PENDING or _considered(found):
+            return
+        time.sleep(_LOOK_S)
+
+
+def _considered(job: object_pb2.Job) -> bool:
+    pending = job.status.pending
+    return bool(pending) and all(each.kind != each.KIND_NOT_CONSIDERED for each in pending)
 
 
 def show_job(session: Session, job: object_pb2.Job, more: dict[str, object] | None = None) -> None:
@@ -214,3 +246,14 @@ def kept_artefact(job: object_pb2.Job, artefact_id: str) -> object_pb2.KeptArtef
     raise NotFound(
         f"{job.metadata.name} has no artefact {artefact_id!r}: {said}", reason="ARTEFACT_NOT_FOUND"
     )
+
+
+@contextmanager
+def after(done: list[str]) -> Iterator[None]:
+    """Let an error say for which jobs the command has been carried out before."""
+    try:
+        yield
+    except Error as error:
+        if done:
+            error.message += f"; done before: {', '.join(done)}"
+        raise

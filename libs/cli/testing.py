@@ -53,6 +53,8 @@ class FakeCloud:
         self.history: deque[list[object_pb2.Job | None]] = deque()
         self.logs: dict[tuple[str, int], list[bytes | None]] = {}
         self.explained = scheduler_pb2.ExplainJobResponse()
+        self.pending = [object_pb2.PendingReason(kind=object_pb2.PendingReason.KIND_CPU)]
+        """Why new jobs wait."""
         self.blobs: dict[str, bytes] = {}
         self.stages: list[engine_pb2.Stage] = []
         self.result = engine_pb2.OptimizeResult()
@@ -119,6 +121,7 @@ class _Jobs(scheduler_pb2_grpc.JobServiceServicer):
             job.metadata.name = f"{request.parent}/jobs/{job_id}"
             job.metadata.etag = self._cloud.etag()
             job.status.state = object_pb2.JobStatus.STATE_PENDING
+            job.status.pending.extend(self._cloud.pending)
             self._cloud.jobs[job_id] = job
         return scheduler_pb2.CreateJobResponse(job=job)
 

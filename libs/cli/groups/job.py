@@ -14,6 +14,8 @@ from libs.cli.blobs import download, upload
 from libs.cli.files import check_target
 from libs.cli.following import resuming
 from libs.cli.jobs import (
+    STATES,
+    after,
     follow_job,
     job_name,
     kept_artefact,
@@ -24,6 +26,8 @@ from libs.cli.jobs import (
     show_job,
     state_of,
     stub,
+    took,
+    warn_if_stuck,
     why,
     why_briefly,
 )
@@ -114,6 +118,7 @@ def submit(
         follow_job(session, made.metadata.name)
     else:
         show_job(session, made)
+        warn_if_stuck(session, made.metadata.name)
 
 
 def _job(
@@ -202,14 +207,36 @@ def get(session: Session, job_id: str) -> None:
 
 @job.command("list")
 @click.option("--limit", type=click.IntRange(1), help="Show at most this many; default: all.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES, case_sensitive=False),
+    help="Only jobs in this state; repeat.",
+)
+@click.option("--queue", help="Only jobs of this queue.")
 @with_session
-def list_(session: Session, limit: int | None) -> None:
+def list_(session: Session, limit: int | None, states: tuple[str, ...], queue: str | None) -> None:
     """List the tenant's jobs by name."""
     request = scheduler_pb2.ListJobsRequest(parent=str(session.tenant))
-    found = [each for page in session.pages(stub(session).ListJobs, request, limit) for each in page.jobs]
+    filtered = bool(states or queue)
+    pages = session.pages(stub(session).ListJobs, request, None if filtered else limit)
+    found = [each for page in pages for each in page.jobs]
+    if filtered:
+        wanted = session.name("queues", queue) if queue else ""
+        found = [
+            each
+            for each in found
+            if (not states or state_of(each) in states) and wanted in ("", each.spec.queue)
+        ]
+        if limit is not None and len(found) > limit:
+            session.output.remark(
+                f"… and more: {limit} of {len(found)} shown; leave out --limit, or raise it"
+            )
+            found = found[:limit]
     session.output.messages(
         found,
-        ("JOB", "STATE", "QUEUE", "WORKERS", "EACH", "ATTEMPTS", "WHY", "MADE"),
+        ("JOB", "STATE", "QUEUE", "WORKERS", "EACH", "ATTEMPTS", "TOOK", "WHY", "MADE"),
         (
             (
                 last_part(each.metadata.name),
@@ -218,6 +245,7 @@ def list_(session: Session, limit: int | None) -> None:
                 max(each.spec.worker_count, 1),
                 resources_text(each.spec.resources),
                 each.status.attempt_count,
+                took(each.status.start_time, each.status.end_time),
                 why_briefly(each),
                 moment(each.metadata.create_time),
             )
@@ -265,17 +293,25 @@ def logs(session: Session, job_id: str, follow: bool, rank: int, attempt: int | 
 
 
 @job.command()
-@click.argument("job_id", metavar="JOB")
-@click.option("--watch", "follow", is_flag=True, help="Stay until it has ended.")
+@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
+@click.option("--watch", "follow", is_flag=True, help="Stay until it has ended; for one job.")
 @with_session
-def cancel(session: Session, job_id: str, follow: bool) -> None:
-    """Ask for a job's end: its workers get SIGTERM, and SIGKILL after their grace time."""
-    request = scheduler_pb2.CancelJobRequest(name=job_name(session, job_id))
-    asked = session.call(stub(session).CancelJob, request).job
+def cancel(session: Session, job_ids: tuple[str, ...], follow: bool) -> None:
+    """Ask for the end of jobs: workers get SIGTERM, and SIGKILL after their grace time."""
+    if follow and len(job_ids) > 1:
+        raise click.UsageError("--watch is for one job")
+    done: list[object_pb2.Job] = []
+    for name in [job_name(session, job_id) for job_id in job_ids]:
+        with after([each.metadata.name for each in done]):
+            request = scheduler_pb2.CancelJobRequest(name=name)
+            done.append(session.call(stub(session).CancelJob, request).job)
     if follow:
-        _wait_for_end(session, asked)
+        _wait_for_end(session, done[0])
+    elif len(done) == 1:
+        show_job(session, done[0])
     else:
-        show_job(session, asked)
+        rows = ((last_part(each.metadata.name), state_of(each), why_briefly(each)) for each in done)
+        session.output.messages(done, ("JOB", "STATE", "WHY"), rows)
 
 
 def _wait_for_end(session: Session, job: object_pb2.Job) -> None:
@@ -322,14 +358,21 @@ def explain(session: Session, job_id: str) -> None:
 
 
 @job.command()
-@click.argument("job_id", metavar="JOB")
-@click.option("--etag", default="", help="Only if nobody wrote since this etag was read.")
+@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
+@click.option("--etag", default="", help="Only if nobody wrote since this etag was read; for one job.")
 @with_session
-def delete(session: Session, job_id: str, etag: str) -> None:
-    """Remove a job that has ended, with its logs; its artefacts are no longer kept for it."""
-    name = job_name(session, job_id)
-    session.call(stub(session).DeleteJob, scheduler_pb2.DeleteJobRequest(name=name, etag=etag))
-    session.output.values({"deleted": name}, f"{name}: deleted")
+def delete(session: Session, job_ids: tuple[str, ...], etag: str) -> None:
+    """Remove jobs that have ended, with their logs; their artefacts are no longer kept for them."""
+    if etag and len(job_ids) > 1:
+        raise click.UsageError("--etag is that of one job")
+    done: list[str] = []
+    for name in [job_name(session, job_id) for job_id in job_ids]:
+        with after(done):
+            session.call(stub(session).DeleteJob, scheduler_pb2.DeleteJobRequest(name=name, etag=etag))
+        done.append(name)
+        session.output.say(f"{name}: deleted")
+    if session.output.as_json:
+        session.output.values({"deleted": done[0] if len(done) == 1 else done}, "")
 
 
 @job.group(cls=Group)

@@ -248,8 +248,8 @@ def test_jobs_are_listed_over_pages(cloud: FakeCloud, isthmus: Isthmus) -> None:
         "failed": made(State.STATE_FAILED, reason="LOST", message="in many words"),
     }
     failed, waits = isthmus("job", "list").lines[1:]
-    assert "nothing 0 LOST -" in failed
-    assert "nothing 0 CPU, MEMORY -" in waits
+    assert "nothing 0 - LOST -" in failed
+    assert "nothing 0 - CPU, MEMORY -" in waits
     cloud.jobs.clear()
     assert isthmus("job", "list").lines == ["(none)"]
 
