@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC
@@ -237,10 +238,14 @@ def _follow(session: Session, name: str, *, made: bool = False) -> None:
     def watch_a_while() -> Iterator[release_pb2.WatchReleaseResponse]:
         """Watch until nothing came for a while, and then say what is waited for."""
         nonlocal waited
+        started = time.monotonic()
         try:
             yield from session.stream(_stub(session).WatchRelease, request, timeout_s=_QUIET_S)
         except Unavailable as error:
-            if error.reason != "DEADLINE_EXCEEDED" or not said:
+            # Where the gateway's end of the call comes first, it is CANCELLED. A gateway that has just gone
+            # away is taken for quiet too, and found out by the next call.
+            quiet = time.monotonic() - started > _QUIET_S - 1 or error.reason == "DEADLINE_EXCEEDED"
+            if not quiet or not said:
                 raise
             line = absent_devices(session, last)
             if line and line != waited:
