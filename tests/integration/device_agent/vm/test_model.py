@@ -226,7 +226,7 @@ async def test_memory_is_bounded(model_vm: TaskVm, folder: Path) -> None:
     large = _task(folder, _broadcasting(32 * MIB), pre, memory_bytes=64 * MIB, version="2")
     outcome = await _once(model_vm, large)
     assert outcome.reason is Reason.MEMORY
-    assert "more than 67108864" in outcome.message
+    assert "more than 64 MiB" in outcome.message
 
 
 async def test_a_model_that_runs_too_long_is_killed_and_the_next_run_is_made(
