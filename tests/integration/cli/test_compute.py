@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,25 @@ pytestmark = pytest.mark.timeout(300)
 WAIT = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)\nprint('went')"
 
 
+COMMAND = Path(sys.executable).with_name("isthmus")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A command that runs."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def printed(self) -> str:
+        """Return its standard output so far."""
+        return (self.folder / "out").read_text("utf-8")
+
+    def said(self) -> str:
+        """Return its standard error so far."""
+        return (self.folder / "err").read_text("utf-8")
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """A stack, and the command beside it."""
@@ -36,15 +54,34 @@ class Desk:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command; what it says is kept apart."""
-        mine = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
         return subprocess.run(
-            [Path(sys.executable).with_name("isthmus"), *arguments],
+            [COMMAND, *arguments],
             cwd=self.folder,
-            env={**mine, "ISTHMUS_HOME": str(self.stack.layout.home)},
+            env=self._environment(),
             capture_output=True,
             text=True,
             timeout=120,
         )
+
+    @contextmanager
+    def started(self, *arguments: str) -> Iterator["Started"]:
+        """Start a command that goes on; it is killed if it hasn't ended with the block."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        with (
+            (folder / "out").open("wb") as out,
+            (folder / "err").open("wb") as err,
+            subprocess.Popen(
+                [COMMAND, *arguments], cwd=self.folder, env=self._environment(), stdout=out, stderr=err
+            ) as process,
+        ):
+            try:
+                yield Started(process, folder)
+            finally:
+                process.kill()
+
+    def _environment(self) -> dict[str, str]:
+        mine = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
+        return {**mine, "ISTHMUS_HOME": str(self.stack.layout.home)}
 
     def json(self, *arguments: str) -> Any:
         """Run a command that succeeds; return the value that it printed."""
@@ -195,21 +232,16 @@ def test_watching_and_following_outlive_a_restart(desk: Desk, away: str) -> None
         "job", "submit", "--id", name, "--cpus", "0.1", "--", "python", "-u", "-c", f"print('came')\n{WAIT}"
     )
     until("the job has begun", lambda: desk.run("job", "logs", name).stdout == "came\n")
-    ended: dict[str, subprocess.CompletedProcess[str]] = {}
-
-    def follow(*arguments: str) -> threading.Thread:
-        thread = threading.Thread(target=lambda: ended.__setitem__(arguments[1], desk.run(*arguments)))
-        thread.start()
-        return thread
-
-    threads = [follow("job", "watch", name), follow("job", "logs", "-f", name)]
-    desk.stack.kill(away)
-    desk.stack.wait_healthy()
-    (desk.place(name) / "go").touch()
-    for thread in threads:
-        thread.join()
-    assert ended["watch"].returncode == 0, ended["watch"].stderr
-    assert ended["logs"].stdout == "came\nwent\n"
+    with desk.started("job", "watch", name) as watch, desk.started("job", "logs", "-f", name) as logs:
+        # A command that finds no gateway as it starts says so and ends: both must be following before.
+        until("the watch has begun", lambda: bool(watch.said()))
+        until("the log has come", lambda: logs.printed() == "came\n")
+        desk.stack.kill(away)
+        desk.stack.wait_healthy()
+        (desk.place(name) / "go").touch()
+        assert watch.process.wait(60) == 0, watch.said()
+        logs.process.wait(60)
+        assert logs.printed() == "came\nwent\n", logs.said()
     assert desk.json("job", "get", name)["status"]["attempt_count"] == 1
 
 

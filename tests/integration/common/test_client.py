@@ -153,7 +153,8 @@ async def test_an_error_in_the_middle_of_a_stream_ends_it_with_its_status() -> N
         return value
 
     async def words() -> AsyncIterator[StringValue]:
-        for word in ("good", "bad", "good"):
+        # Nothing after the bad one: grpc.aio shows a write to a call that has ended as a fault of its own.
+        for word in ("good", "bad"):
             yield text(word)
 
     async with running_server(EchoService(act)) as channel:
