@@ -55,7 +55,7 @@ def main() -> int:
     values = {"hint_us": hint_us(entries)}
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
         home = Path(folder)
-        stack = Stack(home / "stack", options.port_offset, without=("prometheus", "grafana"))
+        stack = Stack(home / "stack", options.port_offset, without=("prometheus", "grafana", "engine", "scheduler"))
         started = time.perf_counter()
         with stack:
             stack.up()
