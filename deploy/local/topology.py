@@ -13,15 +13,17 @@ HOST = "127.0.0.1"
 METRICS = 1000
 """A service's metrics are on its port plus this."""
 GATEWAY, GATEWAY_HTTP, TUNNEL, DEPLOYER, ENGINE, SCHEDULER = 7400, 7480, 7405, 7410, 7420, 7430
+TUNER, SERVING = 7440, 7450
 RUNNER = 7431
 """It listens on its metrics port only."""
 GANGS = (7461, 7477)
 """First and last of the ports that workers of one job meet on. A stack moved by hundreds never needs them."""
 ETCD, ETCD_PEERS, PROMETHEUS, GRAFANA = 7379, 7378, 7490, 7491
-IDENTITIES = ("deployer", "tunnel", "engine", "scheduler", "scheduler-runner", "gateway")
+IDENTITIES = ("deployer", "tunnel", "engine", "scheduler", "scheduler-runner", "serving", "tuner", "gateway")
 """Whoever signs for itself to the others."""
-OPTIONAL = ("engine", "scheduler", "runner", "prometheus", "grafana")
-"""What can be left out; the scheduler takes its etcd and its runner along."""
+OPTIONAL = ("engine", "scheduler", "runner", "serving", "tuner", "prometheus", "grafana")
+"""What can be left out; the scheduler takes its etcd and its runner along, serving the tuner."""
+_ALONG = {"scheduler": ("runner",), "serving": ("tuner",)}
 NODE = "local"
 """The node that the stack's runner is."""
 
@@ -79,7 +81,7 @@ def shifted(port: int, options: Options) -> int:
         raise StackError(
             f"--port-offset {options.port_offset} moves port {port} to {moved}; "
             "ports go from 1024 to 65535, so the offset from "
-            f"{1024 - ETCD_PEERS} to {65535 - METRICS - RUNNER}"
+            f"{1024 - ETCD_PEERS} to {65535 - METRICS - SERVING}"
         )
     return moved
 
@@ -199,8 +201,26 @@ def services(layout: Layout, options: Options, environ: Mapping[str, str]) -> li
             node=NODE,
             start_order=15,
         ),
+        service(
+            "serving",
+            "models' endpoints",
+            SERVING,
+            "services.serving",
+            DATA_DIR=layout.data_dir("serving"),
+            DEPLOYER_TARGET=local(DEPLOYER),
+        ),
+        service(
+            "tuner",
+            "experiments with their configurations",
+            TUNER,
+            "services.tuner",
+            DATA_DIR=layout.data_dir("tuner"),
+            DATABASE_URL=database_url(layout, "tuner"),
+            SERVING_TARGET=local(SERVING),
+            DEPLOYER_TARGET=local(DEPLOYER),
+        ),
     ]
-    left_out = {*options.without, *(("runner",) if "scheduler" in options.without else ())}
+    left_out = {*options.without, *(along for name in options.without for along in _ALONG.get(name, ()))}
     found = [process for process in found if process.name not in left_out]
     return [*found, _gateway(layout, options, environ, [each for each in found if each.behind_the_door])]
 

@@ -32,6 +32,8 @@ class GatewayConfig(ServiceConfig):
             "tunnel=127.0.0.1:7405",
             "engine=127.0.0.1:7420",
             "scheduler=127.0.0.1:7430",
+            "serving=127.0.0.1:7450",
+            "tuner=127.0.0.1:7440",
         ),
         metadata={"help": "NAME=HOST:PORT of each service behind the door; answers isthmus.NAME.v1"},
     )

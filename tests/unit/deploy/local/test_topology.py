@@ -50,6 +50,8 @@ def test_the_ports_are_those_of_the_documentation() -> None:
         "engine": [7420, 8420],
         "scheduler": [7430, 8430],
         "runner": [8431],
+        "serving": [7450, 8450],
+        "tuner": [7440, 8440],
         "gateway": [7400, 7480, 8400],
     }
     etcd = topology.etcd(Path("etcd"), Layout(Path("/h")), Options())
@@ -57,18 +59,27 @@ def test_the_ports_are_those_of_the_documentation() -> None:
 
 
 def test_what_is_left_out_takes_along_what_needs_it() -> None:
-    assert set(by_name(Options(without=("scheduler",)))) == {"deployer", "tunnel", "engine", "gateway"}
-    assert set(by_name(Options(without=("runner",)))) == {
-        "deployer",
-        "tunnel",
-        "engine",
-        "scheduler",
-        "gateway",
-    }
-    few = by_name(Options(without=("engine", "scheduler")))
+    everything = {"deployer", "tunnel", "engine", "scheduler", "runner", "serving", "tuner", "gateway"}
+    assert set(by_name(Options())) == everything
+    assert everything - set(by_name(Options(without=("scheduler",)))) == {"scheduler", "runner"}
+    assert everything - set(by_name(Options(without=("runner",)))) == {"runner"}
+    assert everything - set(by_name(Options(without=("serving",)))) == {"serving", "tuner"}
+    assert everything - set(by_name(Options(without=("tuner",)))) == {"tuner"}
+    few = by_name(Options(without=("engine", "scheduler", "serving")))
     assert set(few) == {"deployer", "tunnel", "gateway"}
     upstreams = few["gateway"].environment["ISTHMUS_GATEWAY_UPSTREAMS"]
     assert upstreams == "deployer=127.0.0.1:7410,tunnel=127.0.0.1:7405"
+
+
+def test_the_tuner_measures_the_models_of_this_stacks_serving() -> None:
+    found = by_name(Options(port_offset=100))
+    assert found["tuner"].environment["ISTHMUS_TUNER_SERVING_TARGET"] == "127.0.0.1:7550"
+    assert found["serving"].environment["ISTHMUS_SERVING_PORT"] == "7550"
+    for name in ("serving", "tuner"):
+        process = found[name]
+        assert process.environment[f"ISTHMUS_{name.upper()}_DEPLOYER_TARGET"] == "127.0.0.1:7510"
+        assert process.environment[f"ISTHMUS_{name.upper()}_DATA_DIR"] == f"/h/{name}"
+        assert process.behind_the_door
 
 
 def test_etcd_is_where_the_scheduler_looks_for_it() -> None:
@@ -94,13 +105,14 @@ def test_an_offset_moves_every_port_and_what_points_at_it() -> None:
             for endpoint in still[name].endpoints
         )
     assert moved["gateway"].environment["ISTHMUS_GATEWAY_UPSTREAMS"] == (
-        "deployer=127.0.0.1:7510,tunnel=127.0.0.1:7505,engine=127.0.0.1:7520,scheduler=127.0.0.1:7530"
+        "deployer=127.0.0.1:7510,tunnel=127.0.0.1:7505,engine=127.0.0.1:7520,scheduler=127.0.0.1:7530,"
+        "serving=127.0.0.1:7550,tuner=127.0.0.1:7540"
     )
 
 
-@pytest.mark.parametrize("offset", [-6355, 57105])
+@pytest.mark.parametrize("offset", [-6355, 57086])
 def test_an_offset_that_moves_a_port_out_of_range_is_refused(offset: int) -> None:
-    with pytest.raises(StackError, match="the offset from -6354 to 57104"):
+    with pytest.raises(StackError, match="the offset from -6354 to 57085"):
         everything(Options(port_offset=offset))
     assert everything(Options(port_offset=offset + (1 if offset < 0 else -1)))
 
