@@ -10,36 +10,24 @@ import json
 import logging
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import BinaryIO
 
-from isthmus.trust.v1 import trust_pb2
-from libs.common.clock import SystemClock
 from libs.common.config import ConfigError, HelpRequested, load
 from libs.common.errors import Error, Invalid, NotFound, Precondition
 from libs.common.rand import Randomness, SystemRandomness
 from libs.task.manifest import Blob, CheckedManifest, check_manifest
 from libs.task.source import FILE_NAME, read_task_json
 from libs.trust.digests import sha256_of
-from services.device_agent.app import Agent
-from services.device_agent.capability import check_runs_here
-from services.device_agent.config import AgentConfig
-from services.device_agent.domain.rollout import Entry, State
 from services.device_agent.errors import EXIT_CONFIG, EXIT_FAULT
 from services.device_agent.replay import MAX_LINE_BYTES
 from services.device_agent.running import Made
-from services.device_agent.store import events as event_store
-from services.device_agent.store import versions as version_store
-from services.device_agent.tasks import Installed
+from services.device_agent.trial import LocalFiles, Outcome, run_trial
 
-_CHUNK_BYTES = 1024 * 1024
-# A recording is tried whole: nothing of it is thrown away to save a device's disk.
-_ALL_EVENTS, _ALL_BYTES = 1_000_000_000, 1 << 50
-_POLL_S = 0.2
 _INTERRUPTED = 130
 _LONGEST_TEMP = 60
 
@@ -60,61 +48,6 @@ class TryConfig:
     limit: int = field(default=0, metadata={"help": "take only the first events; 0 takes all", "min": 0})
 
 
-@dataclass(slots=True)
-class Tally:
-    """What the runs came to."""
-
-    runs: int = 0
-    failures: int = 0
-    frames: int = 0
-    refused: int = 0
-    frame_bytes: int = 0
-    walls_s: list[float] = field(default_factory=list)
-
-    def add(self, made: Made) -> dict[str, object]:
-        """Count a run; return it as it is shown."""
-        finished = made.finished
-        self.runs += 1
-        self.failures += bool(finished.failure_reason)
-        self.walls_s.append(made.wall_s)
-        frames: list[dict[str, object]] = []
-        for frame in finished.outgoing:
-            if frame.refusal:
-                self.refused += 1
-                frames.append({"stream": frame.stream, "refusal": frame.refusal, "message": frame.message})
-            else:
-                self.frames += 1
-                self.frame_bytes += len(frame.payload)
-                frames.append({"stream": frame.stream, "payload": json.loads(frame.payload)})
-        return {
-            "kind": "run",
-            "number": self.runs,
-            "user": made.run.user,
-            "event_time_s": made.run.event_time_s,
-            "result": json.loads(finished.result) if finished.result else None,
-            "failure": {"reason": finished.failure_reason, "message": finished.failure_message}
-            if finished.failure_reason
-            else None,
-            "wall_ms": round(made.wall_s * 1e3, 3),
-            "frames": frames,
-            "logs": list(made.logs),
-            "output": made.output,
-        }
-
-
-class _Folder:
-    """The task's own files, where a device has the cloud."""
-
-    def __init__(self, files: Mapping[str, Path]) -> None:
-        self._files = files
-
-    async def read_blob(self, digest: str, offset: int, size: int) -> AsyncGenerator[bytes]:
-        with self._files[digest].open("rb") as file:
-            file.seek(offset)
-            while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
-                yield chunk
-
-
 async def try_task(config: TryConfig, say: Say, randomness: Randomness) -> bool:
     """Run a task over recorded events and say what comes of it; return whether every run was good.
 
@@ -123,38 +56,22 @@ async def try_task(config: TryConfig, say: Say, randomness: Randomness) -> bool:
         NotFound: when a file isn't there.
         Precondition: when the task wants another agent or Python, or doesn't load.
     """
-    tally = Tally()
+    number = 0
+
+    def observe(made: Made) -> None:
+        nonlocal number
+        number += 1
+        say(_run(number, made))
+
     # A socket's path must be short, wherever temporary files are kept.
     where = tempfile.gettempdir() if len(tempfile.gettempdir()) < _LONGEST_TEMP else "/tmp"
     with tempfile.TemporaryDirectory(prefix="isthmus-try-", dir=where) as home:
         events = Path(home) / "events.jsonl"
         await asyncio.to_thread(_record, config, events)
-        agent = Agent(
-            AgentConfig(
-                state_dir=Path(home) / "state",
-                gateway_target="",
-                events_file=str(events),
-                vm_workers=1,
-                max_events=_ALL_EVENTS,
-                max_event_bytes=_ALL_BYTES,
-                max_results=_ALL_EVENTS,
-                max_frames=_ALL_EVENTS,
-                max_frame_bytes=_ALL_BYTES,
-                disk_reserve_bytes=0,
-            ),
-            randomness=randomness,
-            runners=1,  # so that what is said comes in the order of the events, of all users
-        )
-        agent.runner.observe = lambda made: say(tally.add(made))
-        try:
-            await agent.start()
-            manifest = await _install(agent, config.task_dir, randomness)
-            await _run_all(agent, manifest.task)
-            summary = await _summary(agent, manifest, tally)
-        finally:
-            await agent.close()
-    say(summary)
-    return not tally.failures
+        payload, manifest, files = await _read(config.task_dir)
+        outcome = await run_trial(Path(home), payload, manifest, files, events, randomness, observe)
+    say(_summary(manifest, outcome))
+    return not outcome.tally.failures
 
 
 def _record(config: TryConfig, target: Path) -> None:
@@ -182,8 +99,8 @@ def _copy(source: BinaryIO, target: BinaryIO, limit: int) -> None:
             return
 
 
-async def _install(agent: Agent, folder: Path, randomness: Randomness) -> CheckedManifest:
-    """Put the task in place as a pull does, but for its signatures."""
+async def _read(folder: Path) -> tuple[bytes, CheckedManifest, LocalFiles]:
+    """Return a folder's manifest, as bytes and checked, and its files."""
     try:
         source = read_task_json(await asyncio.to_thread((folder / FILE_NAME).read_bytes), folder)
         blobs = {
@@ -192,73 +109,51 @@ async def _install(agent: Agent, folder: Path, randomness: Randomness) -> Checke
     except OSError as error:
         raise NotFound(f"{error.filename}: {error.strerror}") from error
     message = source.manifest(blobs)
-    manifest = check_manifest(message)
-    check_runs_here(manifest)
-    files, origin = agent.tasks.files, _Folder({blob.digest: file for file, blob in blobs.items()})
-    for blob in manifest.blobs:
-        await files.fetch(origin, blob)
-    await asyncio.to_thread(files.assemble, manifest, randomness.id())
-    payload = message.SerializeToString()
-    entry = Entry(manifest.task, manifest.version, sha256_of(payload), "")
-    signed, moment = trust_pb2.Signed(payload=payload).SerializeToString(), agent.tasks.moment()
-    await agent.database.run(lambda connection: version_store.put_staged(connection, entry, signed, moment))
-    outcome = await agent.tasks.load(manifest)
-    if not outcome.ok:
-        raise Precondition(
-            f"{manifest.key} doesn't load: {outcome.message}", reason=str(outcome.reason or "LOAD_ERROR")
-        )
-    await agent.tasks.activate([Installed(entry, manifest)], [])
-    return manifest
+    files = LocalFiles({blob.digest: file for file, blob in blobs.items()})
+    return message.SerializeToString(), check_manifest(message), files
 
 
-async def _run_all(agent: Agent, task: str) -> None:
-    """Run the agent until every event has been read and every run that it triggered has been made."""
-    running = asyncio.create_task(agent.run())
-    idle = asyncio.create_task(_idle(agent, task))
-    try:
-        await asyncio.wait({running, idle}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in (running, idle):
-            each.cancel()
-        outcomes = await asyncio.gather(running, idle, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
+def _run(number: int, made: Made) -> dict[str, object]:
+    """Return a run as it is shown."""
+    finished = made.finished
+    return {
+        "kind": "run",
+        "number": number,
+        "user": made.run.user,
+        "event_time_s": made.run.event_time_s,
+        "result": json.loads(finished.result) if finished.result else None,
+        "failure": {"reason": finished.failure_reason, "message": finished.failure_message}
+        if finished.failure_reason
+        else None,
+        "wall_ms": round(made.wall_s * 1e3, 3),
+        "frames": [
+            {"stream": frame.stream, "refusal": frame.refusal, "message": frame.message}
+            if frame.refusal
+            else {"stream": frame.stream, "payload": json.loads(frame.payload)}
+            for frame in finished.outgoing
+        ],
+        "logs": list(made.logs),
+        "output": made.output,
+    }
 
 
-async def _idle(agent: Agent, task: str) -> None:
-    assert agent.reader is not None
-    clock = SystemClock()
-    await agent.reader.finished.wait()
-    queue = agent.runner.queue
-    while await agent.database.run(event_store.backlog, durable=False) or queue.waiting(task):
-        await queue.bell.wait_or_sleep(queue.bell.rings, clock, _POLL_S)
-
-
-async def _summary(agent: Agent, manifest: CheckedManifest, tally: Tally) -> dict[str, object]:
-    assert agent.reader is not None
-    status = await agent.status()
-    counters = status.counters
-    event_count = counters.get("event_count", 0)
-    if agent.reader.bad_lines and not event_count:
-        faults = [problem for problem in status.problems if problem.startswith("events file")]
-        raise Invalid("; ".join(faults) or "no line is an event", reason="NO_EVENTS")
-    (version,) = [each for each in status.versions if each.key == manifest.key]
+def _summary(manifest: CheckedManifest, outcome: Outcome) -> dict[str, object]:
+    tally = outcome.tally
     return {
         "kind": "summary",
         "task": manifest.task,
         "version": manifest.version,
-        "event_count": event_count,
-        "bad_line_count": agent.reader.bad_lines,
-        "trigger_count": tally.runs + counters.get("dropped_run_count", 0),
+        "event_count": outcome.event_count,
+        "bad_line_count": outcome.bad_line_count,
+        "trigger_count": tally.runs + outcome.dropped_run_count,
         "run_count": tally.runs,
         "failure_count": tally.failures,
         "frame_count": tally.frames,
         "refused_frame_count": tally.refused,
         "frame_bytes": tally.frame_bytes,
         "p50_ms": round(median(tally.walls_s) * 1e3, 3) if tally.walls_s else None,
-        "given_up": version.state is State.FAILED,
-        "problems": [problem for problem in status.problems if problem.startswith("events")],
+        "given_up": outcome.given_up,
+        "problems": list(outcome.problems),
     }
 
 
