@@ -14,7 +14,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "requirements"
-EXTRAS = ("device-agent", "gateway", "deployer", "engine", "scheduler", "serving", "tuner", "cli", "stack")
+EXTRAS = (
+    "device-agent",
+    "gateway",
+    "deployer",
+    "engine",
+    "scheduler",
+    "serving",
+    "tuner",
+    "cli",
+    "stack",
+    "image",
+)
 """The extras of ``pyproject.toml`` that are installed somewhere by themselves, besides ``dev``."""
 
 

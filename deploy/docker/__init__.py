@@ -1,0 +1,1 @@
+"""What goes into the image besides the services: how containers get their keys, how they are probed."""
