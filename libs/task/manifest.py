@@ -16,6 +16,7 @@ from libs.common.errors import Invalid, Precondition
 from libs.common.names import check_id, check_version
 from libs.common.suggest import did_you_mean
 from libs.task import script as scripts
+from libs.task.endpoints import ENDPOINT_AGENT_VERSION, Endpoint, check_endpoints
 from libs.task.jsontext import fault, show
 from libs.task.paths import check_path, check_tree
 from libs.task.pipeline import Pipeline, parse_pipeline
@@ -28,7 +29,7 @@ from libs.task.uploads import (
     UploadStream,
     check_field_name,
 )
-from libs.task.versions import check_python_version, parse_agent_version
+from libs.task.versions import check_oldest_agent, check_python_version, parse_agent_version
 
 MAX_BYTES = 1024 * 1024
 MAX_RESOURCES = 256
@@ -133,6 +134,8 @@ class CheckedManifest:
     """Always `process` for now."""
     limits: CheckedLimits
     uploads: Mapping[str, UploadStream]
+    endpoints: Mapping[str, Endpoint]
+    """By model."""
     health: CheckedHealth
     min_agent_version: tuple[int, int, int]
     """(0, 0, 0) for any."""
@@ -193,12 +196,12 @@ def check_manifest(manifest: manifest_pb2.TaskManifest) -> CheckedManifest:
     known = (manifest_pb2.ISOLATION_UNSPECIFIED, manifest_pb2.ISOLATION_PROCESS)
     if manifest.isolation not in known:
         raise fault("isolation", f"value {manifest.isolation} is unknown; a newer agent may be needed")
-    oldest = (0, 0, 0)
-    if manifest.min_agent_version:
-        oldest = parse_agent_version(manifest.min_agent_version, "min_agent_version")
-    if model is not None and oldest < parse_agent_version(MODEL_AGENT_VERSION, ""):
-        text = f"must be {MODEL_AGENT_VERSION} or newer: older agents run no model phase"
-        raise fault("min_agent_version", text)
+    endpoints = check_endpoints(manifest.endpoints)
+    oldest = check_oldest_agent(
+        manifest.min_agent_version,
+        {MODEL_AGENT_VERSION: "run no model phase"} if model is not None else {},
+        {ENDPOINT_AGENT_VERSION: "ask no model in the cloud"} if endpoints else {},
+    )
     return CheckedManifest(
         task=task,
         version=version,
@@ -211,6 +214,7 @@ def check_manifest(manifest: manifest_pb2.TaskManifest) -> CheckedManifest:
         isolation="process",
         limits=_limits(manifest.limits),
         uploads=_uploads(manifest.uploads),
+        endpoints=endpoints,
         health=_health(manifest.health),
         min_agent_version=oldest,
         python_versions=_python_versions(manifest.python_versions),

@@ -16,6 +16,7 @@ from libs.common.names import check_id, check_version
 from libs.common.suggest import did_you_mean
 from libs.task import jsontext
 from libs.task.duration import format_duration, parse_duration
+from libs.task.endpoints import ENDPOINT_AGENT_VERSION, endpoints_from_value
 from libs.task.jsontext import check_int, check_list, check_object, check_text, child, fault, show
 from libs.task.manifest import (
     MAX_CONFIRM_IDLE_S,
@@ -116,6 +117,7 @@ def manifest_from_dict(value: object, base: Path) -> TaskSource:
             "pipeline",
             "limits",
             "uploads",
+            "endpoints",
             "health",
             "min_agent_version",
             "python_versions",
@@ -129,6 +131,7 @@ def manifest_from_dict(value: object, base: Path) -> TaskSource:
         trigger_json=jsontext.canonical(trigger.to_json()),
         isolation=manifest_pb2.ISOLATION_PROCESS,
         uploads=_uploads(keys.get("uploads", {})),
+        endpoints=endpoints_from_value(keys.get("endpoints", {}), "$.endpoints"),
         python_versions=_python_versions(keys.get("python_versions", [])),
     )
     if "pipeline" in keys:
@@ -139,16 +142,25 @@ def manifest_from_dict(value: object, base: Path) -> TaskSource:
     if "health" in keys:
         draft.health.CopyFrom(_health(keys["health"]))
     _add_phases(draft, keys["phases"])
-    if draft.plans:
-        draft.min_agent_version = MODEL_AGENT_VERSION
-    if "min_agent_version" in keys:
-        text = check_text(keys["min_agent_version"], "$.min_agent_version")
-        named = parse_agent_version(text, "$.min_agent_version")
-        if draft.plans and named < parse_agent_version(MODEL_AGENT_VERSION, ""):
-            fix = f'a model phase needs "{MODEL_AGENT_VERSION}" or newer, not {show(text)}'
-            raise fault("$.min_agent_version", fix)
-        draft.min_agent_version = text
+    draft.min_agent_version = _oldest_agent(draft, keys)
     return TaskSource(base, draft)
+
+
+def _oldest_agent(draft: manifest_pb2.TaskManifest, keys: Mapping[str, object]) -> str:
+    """Return the version of the oldest agent that can run it; "" for any."""
+    needs, needed = "", ""
+    if draft.plans:
+        needs, needed = "a model phase", MODEL_AGENT_VERSION
+    if draft.endpoints:
+        needs, needed = "asking endpoints", ENDPOINT_AGENT_VERSION
+    if "min_agent_version" not in keys:
+        return needed
+    where = "$.min_agent_version"
+    text = check_text(keys["min_agent_version"], where)
+    named = parse_agent_version(text, where)
+    if needed and named < parse_agent_version(needed, ""):
+        raise fault(where, f'{needs} needs "{needed}" or newer, not {show(text)}')
+    return text
 
 
 def _add_phases(draft: manifest_pb2.TaskManifest, value: object) -> None:

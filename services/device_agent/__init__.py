@@ -14,4 +14,4 @@ A kill -9 at any moment loses nothing that was acknowledged and repeats no effec
 runs that it triggered, a run's result and frames each change in one transaction with what caused them.
 """
 
-AGENT_VERSION = "0.2.0"
+AGENT_VERSION = "0.3.0"
