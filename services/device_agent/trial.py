@@ -94,28 +94,34 @@ async def run_trial(
     origin: ReadsBlobs,
     events: Path | None,
     randomness: Randomness,
+    *,
     observe: Callable[[Made], None] = lambda made: None,
+    tally: Tally | None = None,
+    socket: Path | None = None,
 ) -> Outcome:
     """Run a version over recorded events and return what came of it.
 
     Args:
-        home: an empty folder with a short path: it holds a socket.
+        home: an empty folder.
         payload: the manifest's bytes.
         manifest: what they say, checked.
         origin: where its files are.
         events: JSON Lines; None only loads the version.
         randomness: ids.
         observe: told of each run.
+        tally: is added to, for whoever looks at it before the end.
+        socket: where the agent's socket goes, at most 100 bytes; None for a place in `home`.
 
     Raises:
         Precondition: when the version wants another agent or Python, or doesn't load.
         Invalid: when no line is an event.
     """
-    tally = Tally()
+    tally = tally if tally is not None else Tally()
     agent = Agent(
         AgentConfig(
             state_dir=home / "state",
             gateway_target="",
+            socket_path=socket,
             events_file=str(events) if events is not None else "",
             vm_workers=1,
             max_events=_ALL_EVENTS,

@@ -69,7 +69,7 @@ async def try_task(config: TryConfig, say: Say, randomness: Randomness) -> bool:
         events = Path(home) / "events.jsonl"
         await asyncio.to_thread(_record, config, events)
         payload, manifest, files = await _read(config.task_dir)
-        outcome = await run_trial(Path(home), payload, manifest, files, events, randomness, observe)
+        outcome = await run_trial(Path(home), payload, manifest, files, events, randomness, observe=observe)
     say(_summary(manifest, outcome))
     return not outcome.tally.failures
 
