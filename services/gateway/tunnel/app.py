@@ -6,8 +6,15 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+from libs.common.client import Channel, ServiceIdentity, client_credentials, create_channel
 from libs.common.clock import Clock, SystemClock
-from libs.common.identity import IdentityVerifier, load_trust_dir
+from libs.common.identity import (
+    IdentityIssuer,
+    IdentityVerifier,
+    load_or_create_key,
+    load_trust_dir,
+    publish_key,
+)
 from libs.common.process import run_service
 from libs.common.rand import Randomness, SystemRandomness
 from libs.common.server import Server, create_server, serve
@@ -16,6 +23,7 @@ from services.gateway.tunnel.access import ACCESS
 from services.gateway.tunnel.config import TunnelConfig
 from services.gateway.tunnel.domain.tunnel import Tunnel
 from services.gateway.tunnel.metrics import LogCollector, TunnelMetrics
+from services.gateway.tunnel.models import ServingModels
 from services.gateway.tunnel.service import ExportService, TunnelService
 from services.gateway.tunnel.store.disk import Disk
 from services.gateway.tunnel.store.files import open_log
@@ -23,6 +31,8 @@ from services.gateway.tunnel.store.log import Log
 
 NAME = "tunnel"
 SERVICES = ("isthmus.tunnel.v1.TunnelService", "isthmus.tunnel.v1.ExportService")
+# A serving that was restarted should answer again within seconds.
+_LONGEST_RECONNECT_MS = 2_000
 _log = logging.getLogger(__name__)
 
 
@@ -53,8 +63,10 @@ async def assembled(
     )
     collector = LogCollector(log.stats)
     telemetry.registry.register(collector)
+    channel = open_serving(config, clock)
     try:
-        tunnel = Tunnel(log, limits=config.limits, clock=clock, observer=metrics)
+        models = ServingModels(channel, telemetry) if channel is not None else None
+        tunnel = Tunnel(log, models, limits=config.limits, clock=clock, observer=metrics)
         server = create_server(
             config,
             [TunnelService(tunnel), ExportService(log)],
@@ -71,7 +83,37 @@ async def assembled(
             await asyncio.gather(upkeep, return_exceptions=True)
     finally:
         telemetry.registry.unregister(collector)
+        if channel is not None:
+            await channel.close()
         await log.close()
+
+
+def open_serving(config: TunnelConfig, clock: Clock) -> Channel | None:
+    """Return a channel to serving, on which this tunnel says who it is; None where there is no serving.
+
+    Makes this tunnel's key where it is missing, and publishes it where nobody has.
+
+    Raises:
+        Error, OSError: when a key file can't be used.
+    """
+    if not config.serving_target:
+        return None
+    assert config.identity_key_file is not None
+    assert config.identity_trust_dir is not None
+    key = load_or_create_key(config.identity_key_file)
+    if load_trust_dir(config.identity_trust_dir).get(NAME) != key.public_key():
+        publish_key(config.identity_trust_dir, NAME, key.public_key())
+    credentials = None
+    if config.serving_ca_file is not None:
+        credentials = client_credentials(
+            config.serving_ca_file, config.serving_cert_file, config.serving_key_file
+        )
+    return create_channel(
+        config.serving_target,
+        credentials=credentials,
+        identity=ServiceIdentity(IdentityIssuer(NAME, key, clock), "serving"),
+        options=[("grpc.max_reconnect_backoff_ms", _LONGEST_RECONNECT_MS)],
+    )
 
 
 async def _look_after(server: Server, log: Log, config: TunnelConfig, clock: Clock) -> None:

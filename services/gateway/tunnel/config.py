@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from libs.common.config import ServiceConfig
+from libs.common.service_config import is_loopback_target
 from services.gateway.tunnel.domain.checks import Limits
 from services.gateway.tunnel.store.files import LogSettings
 from services.gateway.tunnel.store.writer import BATCH_BYTES
@@ -65,6 +66,28 @@ class TunnelConfig(ServiceConfig):
             "max": BATCH_BYTES // 2,
         },
     )
+    serving_target: str = field(
+        default="",
+        metadata={"help": "host:port of serving, which answers devices' requests; empty refuses them"},
+    )
+    serving_ca_file: Path | None = field(
+        default=None, metadata={"help": "authority (PEM) of serving, off the loopback"}
+    )
+    serving_cert_file: Path | None = field(
+        default=None, metadata={"help": "certificate (PEM) shown to serving"}
+    )
+    serving_key_file: Path | None = field(
+        default=None, metadata={"help": "private key (PEM) of that certificate"}
+    )
+    max_requests: int = field(
+        default=512,
+        metadata={
+            "help": "devices' requests to models that are open at once; more are refused. Each takes up to "
+            "256 KiB, its answer up to 1 MiB",
+            "min": 1,
+            "max": 65_536,
+        },
+    )
     max_connections: int = field(default=10_000, metadata={"help": "devices connected at once", "min": 1})
     hello_s: float = field(
         default=10.0, metadata={"help": "seconds in which a connection's Hello must come", "min": 0.1}
@@ -87,6 +110,13 @@ class TunnelConfig(ServiceConfig):
             yield "--data-dir: is required; say where the log may keep its files"
         if self.identity_trust_dir is None:
             yield "--identity-trust-dir: is required; the gateway's public key, gateway.pub, is sought there"
+        if self.serving_target:
+            if self.identity_key_file is None:
+                yield "--identity-key-file: is required with --serving-target; serving must know who calls it"
+            if self.serving_ca_file is None and not is_loopback_target(self.serving_target):
+                yield f"--serving-target: {self.serving_target!r} is off the loopback; give --serving-ca-file"
+        if (self.serving_cert_file is None) != (self.serving_key_file is None):
+            yield "--serving-cert-file, --serving-key-file: give both or none"
         if self.retention_bytes < 2 * self.segment_bytes * self.partitions:
             yield (
                 f"--retention-bytes: {self.retention_bytes} is too little for two segments a partition; "
@@ -114,4 +144,5 @@ class TunnelConfig(ServiceConfig):
             connection_bytes=self.connection_bytes,
             connections=self.max_connections,
             hello_s=self.hello_s,
+            requests_in_all=self.max_requests,
         )

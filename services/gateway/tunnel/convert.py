@@ -9,10 +9,12 @@ from libs.common.access import require_tenant
 from libs.common.errors import Forbidden, Invalid
 from libs.common.identity import Identity
 from libs.common.names import DeviceName, TenantName, check_id, shown
+from services.gateway.tunnel.convert_requests import from_request, to_answer
 from services.gateway.tunnel.domain.checks import check_stream_name
 from services.gateway.tunnel.domain.export import Page, Selection
 from services.gateway.tunnel.domain.frame import Codec, Device, Frame, Record, Stream
-from services.gateway.tunnel.domain.session import Ack, Hello, Message
+from services.gateway.tunnel.domain.requests import Answer
+from services.gateway.tunnel.domain.session import Hello, Message, Reply
 
 _NS = 10**9
 _NO_TIME_NS = 2**80
@@ -51,7 +53,11 @@ def from_connect_request(request: tunnel_pb2.ConnectRequest, device: Device) -> 
         return Hello(tuple(Stream(stream.stream, stream.epoch) for stream in request.hello.streams))
     if kind == "frame":
         return from_frame(request.frame, device)
-    raise Invalid("kind: neither hello nor frame is set", reason="EMPTY_MESSAGE", metadata={"field": "kind"})
+    if kind == "request":
+        return from_request(request.request)
+    raise Invalid(
+        "kind: neither hello, frame nor request is set", reason="EMPTY_MESSAGE", metadata={"field": "kind"}
+    )
 
 
 def from_frame(frame: tunnel_pb2.Frame, device: Device) -> Frame:
@@ -93,10 +99,12 @@ def to_frame(frame: Frame) -> tunnel_pb2.Frame:
     )
 
 
-def to_connect_response(ack: Ack) -> tunnel_pb2.ConnectResponse:
-    """Convert an ack."""
+def to_connect_response(reply: Reply) -> tunnel_pb2.ConnectResponse:
+    """Convert an ack or an answer."""
+    if isinstance(reply, Answer):
+        return tunnel_pb2.ConnectResponse(answer=to_answer(reply))
     return tunnel_pb2.ConnectResponse(
-        ack=tunnel_pb2.Ack(stream=ack.stream.name, epoch=ack.stream.epoch, sequence=ack.sequence)
+        ack=tunnel_pb2.Ack(stream=reply.stream.name, epoch=reply.stream.epoch, sequence=reply.sequence)
     )
 
 

@@ -7,6 +7,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from services.gateway.tunnel.domain.frame import Outcome
+from services.gateway.tunnel.domain.requests import Fate
 from services.gateway.tunnel.store.log import LogStats
 
 _SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -53,6 +54,23 @@ class TunnelMetrics:
             ("reason",),
             registry=registry,
         )
+        self._requests = Counter(
+            "isthmus_tunnel_requests_total",
+            "Devices' requests to models, by how they ended.",
+            ("outcome",),
+            registry=registry,
+        )
+        for fate in Fate:
+            self._requests.labels(fate.value)
+        self._request_seconds = Histogram(
+            "isthmus_tunnel_request_seconds",
+            "From the reading of a request that was put to a model until it ended.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._open_requests = Gauge(
+            "isthmus_tunnel_open_requests", "Requests put to models and not over yet.", registry=registry
+        )
 
     def frames(self, outcome: Outcome, tombstones: int, others: int) -> None:
         """See `Observer`."""
@@ -76,6 +94,16 @@ class TunnelMetrics:
     def ended(self, reason: str) -> None:
         """See `Observer`."""
         self._ended.labels(reason).inc()
+
+    def asked(self, fate: Fate, seconds: float) -> None:
+        """See `Observer`."""
+        self._requests.labels(fate.value).inc()
+        if fate is not Fate.REFUSED:
+            self._request_seconds.observe(seconds)
+
+    def asking(self, count: int) -> None:
+        """See `Observer`."""
+        self._open_requests.set(count)
 
     def committed(self, seconds: float, frames: int) -> None:
         """One group commit of the log took so long."""

@@ -29,12 +29,12 @@ class TunnelService(tunnel_pb2_grpc.TunnelServiceServicer):
     async def Connect(  # noqa: N802
         self, request_iterator: AsyncIterator[tunnel_pb2.ConnectRequest], context: Context
     ) -> AsyncIterator[tunnel_pb2.ConnectResponse]:
-        """Take a device's frames and ack them."""
+        """Take a device's frames and ack them; answer its requests."""
         device = convert.device_of(current_identity())
         messages = convert.from_requests(request_iterator, device)
-        async with aclosing(self._tunnel.connect(device, messages)) as acks:
-            async for ack in acks:
-                yield convert.to_connect_response(ack)
+        async with aclosing(self._tunnel.connect(device, messages)) as replies:
+            async for reply in replies:
+                yield convert.to_connect_response(reply)
 
 
 class ExportService(tunnel_pb2_grpc.ExportServiceServicer):

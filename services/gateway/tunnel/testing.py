@@ -1,10 +1,13 @@
 """Builders and fakes for tests of the tunnel."""
 
+import asyncio
 import errno
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from services.gateway.tunnel.domain.frame import Codec, Device, Frame, Outcome, Record, Stream
+from services.gateway.tunnel.domain.requests import Answer, Fate, Prediction, Request, Tensor
 from services.gateway.tunnel.store.disk import DiskFile, SystemDisk
 from services.gateway.tunnel.store.log import Log
 
@@ -122,6 +125,8 @@ class Recorder:
         self.acks = 0
         self.open = 0
         self.reasons: list[str] = []
+        self.fates: list[Fate] = []
+        self.requests = 0
 
     def frames(self, outcome: Outcome, tombstones: int, others: int) -> None:
         """Count by outcome and kind."""
@@ -144,3 +149,53 @@ class Recorder:
     def ended(self, reason: str) -> None:
         """Remember why connections ended."""
         self.reasons.append(reason)
+
+    def asked(self, fate: Fate, seconds: float) -> None:
+        """Remember how requests ended."""
+        self.fates.append(fate)
+
+    def asking(self, count: int) -> None:
+        """Remember how many requests are open."""
+        self.requests = count
+
+
+ROW = Tensor("x", "FP32", (1, 2), bytes(8))
+
+
+def request(number: int, *, model: str = "ranker", timeout_s: float = 1.0, **fields: Any) -> Request:
+    """Return a request with one row of two numbers."""
+    return Request(number, model, timeout_s, **{"inputs": (ROW,), **fields})
+
+
+def predicted(number: int, version: str = "v1") -> Answer:
+    """Return what `FakeModels` makes the device hear."""
+    return Answer(number, Prediction(version, (ROW,)))
+
+
+class FakeModels:
+    """`Models` that answer with their inputs; while `gate` is clear they keep everybody waiting.
+
+    Attributes:
+        asked: whom and what they were asked, in order.
+        cancelled: ids of requests that were given up.
+        failure: raised in place of an answer.
+    """
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked: list[tuple[Device, Request, float]] = []
+        self.cancelled: list[int] = []
+        self.failure: Exception | None = None
+
+    async def ask(self, device: Device, request: Request, timeout_s: float) -> Prediction:
+        """See `Models`."""
+        self.asked.append((device, request, timeout_s))
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(request.id)
+            raise
+        if self.failure is not None:
+            raise self.failure
+        return Prediction("v1", request.inputs)

@@ -130,7 +130,7 @@ async def test_a_gap(served: Any) -> None:
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        (tunnel_pb2.ConnectRequest(), "kind: neither hello nor frame is set"),
+        (tunnel_pb2.ConnectRequest(), "kind: neither hello, frame nor request is set"),
         (frame(1, epoch=b""), "differs from the one"),
         (frame(1, stream="profile/vists"), "did you mean 'profile/visits'"),
         (HELLO, "comes once"),

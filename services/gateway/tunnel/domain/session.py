@@ -1,11 +1,14 @@
-"""One connection of a device: frames come in, the log keeps them, acks go out.
+"""One connection of a device: frames come in, the log keeps them, acks go out; requests are answered beside.
 
-    messages ─► _read ─► inbox ─► _write ─► Log.append
-                                     │
-    acks   ◄─────────── run ◄────────┘
+    messages ─► _read ─┬─► inbox ─► _write ─► Log.append
+                       │               │
+                       └─► Asking      │
+                             │         │
+    acks, answers ◄── run ◄──┴─────────┘
 
 While the log makes one batch durable, the next one gathers in the inbox. The inbox is bounded: when it is
-full, nothing more is read, and HTTP/2 flow control holds the device back.
+full, nothing more is read, and HTTP/2 flow control holds the device back. A device whose frames on the way
+fit the inbox never fills it, so that its requests are read at once, however long the log takes.
 """
 
 import asyncio
@@ -18,8 +21,11 @@ from libs.common.clock import Clock
 from libs.common.errors import Conflict, Invalid
 from libs.common.names import shown
 from libs.common.suggest import did_you_mean
+from services.gateway.tunnel.domain import asking
+from services.gateway.tunnel.domain.asking import Asking, Places
 from services.gateway.tunnel.domain.checks import Limits, check_content, check_key
 from services.gateway.tunnel.domain.frame import Device, Frame, Outcome, Receipt, Stream
+from services.gateway.tunnel.domain.requests import Answer, Models, Request
 from services.gateway.tunnel.store.log import Log
 
 _log = logging.getLogger(__name__)
@@ -40,10 +46,11 @@ class Ack:
     sequence: int
 
 
-Message = Hello | Frame
+Message = Hello | Frame | Request
+Reply = Ack | Answer
 
 
-class Observer(Protocol):
+class Observer(asking.Observer, Protocol):
     """Is told what happens, for metrics."""
 
     def frames(self, outcome: Outcome, tombstones: int, others: int) -> None:
@@ -80,7 +87,16 @@ class Session:
     """Runs once."""
 
     def __init__(
-        self, device: Device, hello: Hello, log: Log, *, limits: Limits, clock: Clock, observer: Observer
+        self,
+        device: Device,
+        hello: Hello,
+        log: Log,
+        models: Models | None,
+        places: Places,
+        *,
+        limits: Limits,
+        clock: Clock,
+        observer: Observer,
     ) -> None:
         self._device = device
         self._streams = {stream.name: stream for stream in hello.streams}
@@ -100,16 +116,21 @@ class Session:
         self._told: dict[Stream, int] = {}
         self._due: dict[Stream, _Due] = {}
         self._rewinding: set[Stream] = set()
+        self._asking = Asking(
+            device, models, places, limits=limits, clock=clock, observer=observer, wake=self._wake.set
+        )
 
     def fence(self) -> None:
         """End this session: a newer one of the same device has begun."""
         self._fenced = True
+        self._asking.cancel()
         self._wake.set()
 
-    async def run(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Ack, None]:
-        """Yield an ack for each stream of the Hello, then acks as frames become durable.
+    async def run(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Reply, None]:
+        """Yield an ack for each stream of the Hello, then acks as frames become durable, and answers.
 
-        Ends when `messages` end and all frames are acked. An ack that is repeated tells of a gap.
+        Ends when `messages` end, all frames are acked and all requests over. An ack that is repeated tells of
+        a gap.
 
         Raises:
             Conflict: FENCED.
@@ -137,14 +158,18 @@ class Session:
                     )
                 for ack in self._take_due():
                     yield ack
-                if writer.done() and not self._due:
+                answer = self._asking.next()
+                if answer is not None:
+                    yield answer
+                    self._wake.set()  # there may be more, but acks and a fence come first
+                elif writer.done() and not self._due and (_failed(reader, writer) or self._asking.idle):
                     break
             await writer
             await reader
         finally:
             for task in (reader, writer):
                 task.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
+            await asyncio.gather(reader, writer, self._asking.close(), return_exceptions=True)
 
     def _take_due(self) -> list[Ack]:
         due, self._due = self._due, {}
@@ -160,6 +185,10 @@ class Session:
     async def _read(self, messages: AsyncIterator[Message]) -> None:
         try:
             async for message in messages:
+                if isinstance(message, Request):
+                    self._asking.take(message)
+                    await self._asking.room()
+                    continue
                 frame = self._checked(message)
                 if not self._inbox:
                     self._oldest = self._clock.monotonic()
@@ -173,7 +202,7 @@ class Session:
             self._ended = True
             self._arrived.set()
 
-    def _checked(self, message: Message) -> Frame:
+    def _checked(self, message: Hello | Frame) -> Frame:
         if isinstance(message, Hello):
             raise Invalid("hello: comes once, as the first message", reason="HELLO_TWICE")
         known = self._streams.get(message.stream.name)
@@ -235,3 +264,8 @@ class Session:
 
     def _due_of(self, stream: Stream, receipt: Receipt) -> _Due:
         return self._due.setdefault(stream, _Due(receipt.marks[stream]))
+
+
+def _failed(*tasks: asyncio.Task[None]) -> bool:
+    """Tell whether any of the tasks has ended with an error."""
+    return any(task.done() and (task.cancelled() or task.exception() is not None) for task in tasks)

@@ -6,24 +6,31 @@ from contextlib import aclosing
 
 from libs.common.clock import Clock
 from libs.common.errors import Error, Exhausted, Invalid
+from services.gateway.tunnel.domain.asking import Places
 from services.gateway.tunnel.domain.checks import Limits, check_hello
 from services.gateway.tunnel.domain.frame import Device
-from services.gateway.tunnel.domain.session import Ack, Hello, Message, Observer, Session
+from services.gateway.tunnel.domain.requests import Models
+from services.gateway.tunnel.domain.session import Hello, Message, Observer, Reply, Session
 from services.gateway.tunnel.store.log import Log
 
 
 class Tunnel:
     """Takes connections. Belongs to one event loop."""
 
-    def __init__(self, log: Log, *, limits: Limits, clock: Clock, observer: Observer) -> None:
+    def __init__(
+        self, log: Log, models: Models | None, *, limits: Limits, clock: Clock, observer: Observer
+    ) -> None:
+        """Without `models` devices' requests are refused with NO_SERVING."""
         self._log = log
+        self._models = models
+        self._places = Places(limits.requests_in_all, observer)
         self._limits = limits
         self._clock = clock
         self._observer = observer
         self._sessions: dict[Device, Session] = {}
         self._open = 0
 
-    async def connect(self, device: Device, messages: AsyncIterator[Message]) -> AsyncGenerator[Ack, None]:
+    async def connect(self, device: Device, messages: AsyncIterator[Message]) -> AsyncGenerator[Reply, None]:
         """Serve one connection of a device until it ends; see `Session.run`.
 
         Raises:
@@ -41,9 +48,9 @@ class Tunnel:
                     retry_after_s=5.0,
                 )
             hello = await self._hello(messages)
-            async with aclosing(self._run(device, hello, messages)) as acks:
-                async for ack in acks:
-                    yield ack
+            async with aclosing(self._run(device, hello, messages)) as replies:
+                async for reply in replies:
+                    yield reply
         except Error as error:
             reason = error.reason
             raise
@@ -56,18 +63,25 @@ class Tunnel:
 
     async def _run(
         self, device: Device, hello: Hello, messages: AsyncIterator[Message]
-    ) -> AsyncGenerator[Ack, None]:
+    ) -> AsyncGenerator[Reply, None]:
         session = Session(
-            device, hello, self._log, limits=self._limits, clock=self._clock, observer=self._observer
+            device,
+            hello,
+            self._log,
+            self._models,
+            self._places,
+            limits=self._limits,
+            clock=self._clock,
+            observer=self._observer,
         )
         older = self._sessions.get(device)
         if older is not None:
             older.fence()
         self._sessions[device] = session
         try:
-            async with aclosing(session.run(messages)) as acks:
-                async for ack in acks:
-                    yield ack
+            async with aclosing(session.run(messages)) as replies:
+                async for reply in replies:
+                    yield reply
         finally:
             if self._sessions.get(device) is session:
                 del self._sessions[device]

@@ -33,3 +33,14 @@ def test_all_faults_come_in_one_message() -> None:
     assert "--data-dir: is required" in told
     assert "--identity-trust-dir: is required" in told
     assert "--retention-bytes: 2097152 is too little" in told
+
+
+def test_what_serving_needs() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(TunnelConfig, "tunnel", [*NEEDED, "--serving-target=serving:7450", "--serving-cert-file=c"], {})
+    told = str(caught.value)
+    assert "--identity-key-file: is required with --serving-target" in told
+    assert "off the loopback; give --serving-ca-file" in told
+    assert "--serving-cert-file, --serving-key-file: give both or none" in told
+    flags = [*NEEDED, "--serving-target=127.0.0.1:7450", "--identity-key-file=/k", "--max-requests=9"]
+    assert load(TunnelConfig, "tunnel", flags, {}).limits.requests_in_all == 9

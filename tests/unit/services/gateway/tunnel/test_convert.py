@@ -51,7 +51,7 @@ def test_an_ack() -> None:
 
 
 def test_an_empty_message() -> None:
-    with pytest.raises(Invalid, match="neither hello nor frame"):
+    with pytest.raises(Invalid, match="neither hello, frame nor request"):
         convert.from_connect_request(tunnel_pb2.ConnectRequest(), DEVICE)
 
 

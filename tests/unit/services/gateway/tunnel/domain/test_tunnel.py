@@ -96,6 +96,7 @@ def recorder() -> Recorder:
 def tunnel_over(log: GatedLog, recorder: Recorder | None = None, **limits: float) -> Tunnel:
     return Tunnel(
         log,
+        None,
         limits=Limits(**limits),  # type: ignore[arg-type]
         clock=FakeClock(),
         observer=recorder or Recorder(),
