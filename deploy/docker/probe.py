@@ -11,6 +11,7 @@ import ssl
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -48,10 +49,10 @@ def check_health(settings: Mapping[str, str], service: str) -> str:
     name = service.encode()
     request = b"\n" + bytes([len(name)]) + name if name else b""
     with channel:
+        check: Any = channel.unary_unary(_HEALTH)
         try:
-            answer = channel.unary_unary(_HEALTH)(request, timeout=DEADLINE_S)
+            answer = check(request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
-            assert isinstance(error, grpc.Call)
             return f"{error.code().name}: {error.details()}"
     return "" if answer == _SERVING else "it says that it isn't serving"
 

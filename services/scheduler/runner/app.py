@@ -101,7 +101,14 @@ async def run(config: RunnerConfig) -> None:
         telemetry = Telemetry(NAME)
         stack.callback(telemetry.close)
         metrics = Metrics(telemetry.registry)
-        exporter = start_metrics_server(config.metrics_host, config.metrics_port, telemetry.registry)
+        exporter = start_metrics_server(
+            config.metrics_host,
+            config.metrics_port,
+            telemetry.registry,
+            cert_file=config.tls_cert_file,
+            key_file=config.tls_key_file,
+            client_ca_file=config.tls_ca_file,
+        )
         if exporter is not None:
             stack.callback(exporter.close)
 

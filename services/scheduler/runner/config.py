@@ -6,7 +6,7 @@ from pathlib import Path
 
 from libs.common.errors import Invalid
 from libs.common.names import NodeName
-from libs.common.service_config import is_loopback_target
+from libs.common.service_config import is_loopback, is_loopback_target
 from services.scheduler.runner.users import Users
 
 _PORT = {"min": 1024, "max": 65535}
@@ -90,7 +90,10 @@ class RunnerConfig:
         default=None,
         metadata={"help": "folder of <service>.pub files; when given, the key's public half is put there"},
     )
-    metrics_host: str = field(default="127.0.0.1", metadata={"help": "address of /metrics"})
+    metrics_host: str = field(
+        default="127.0.0.1",
+        metadata={"help": "address of /metrics, which asks for a certificate where TLS files are given"},
+    )
     metrics_port: int = field(
         default=-1,
         metadata={"help": "HTTP port of /metrics; 0 takes a free one, -1 none", "min": -1, "max": 65535},
@@ -121,6 +124,12 @@ class RunnerConfig:
             yield f"--first-port: {self.first_port} is above --last-port, {self.last_port}"
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             yield "--tls-cert-file, --tls-key-file: give both or none"
+        seen = self.metrics_port >= 0 and not is_loopback(self.metrics_host)
+        if seen and (self.tls_cert_file is None or self.tls_ca_file is None):
+            yield (
+                f"--metrics-host: {self.metrics_host!r} is off the loopback; give --tls-ca-file, "
+                "--tls-cert-file and --tls-key-file"
+            )
         for target in (*self.scheduler_target, self.deployer_target):
             if self.tls_ca_file is None and not is_loopback_target(target):
                 yield f"{target!r} is off the loopback; give --tls-ca-file"

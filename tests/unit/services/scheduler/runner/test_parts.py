@@ -55,6 +55,16 @@ def test_wrong_settings_are_all_told() -> None:
     assert "--tls-ca-file" in told
 
 
+def test_metrics_off_the_loopback_need_certificates() -> None:
+    off = ("--metrics-host", "0.0.0.0", "--metrics-port", "8431")
+    assert "'0.0.0.0' is off the loopback; give --tls-ca-file" in faults(*off)
+    assert "off the loopback" in faults(*off, "--tls-ca-file", "ca.pem")
+    files = ("--tls-ca-file", "ca.pem", "--tls-cert-file", "tls.pem", "--tls-key-file", "tls.key")
+    assert load(RunnerConfig, "scheduler-runner", (*off, *files), {}).metrics_host == "0.0.0.0"
+    # Where there is no port, nobody cares.
+    assert load(RunnerConfig, "scheduler-runner", off[:2], {}).metrics_port == -1
+
+
 def test_orders_are_read_and_stored_ones_too() -> None:
     message = start(["python", "x"], rank=1, workers=2, gpus=(1, 3), deadline_s=60)
     read = convert.assignment(message)
