@@ -8,11 +8,16 @@
     await vm.close()                              # kills the workers; never hangs
 
 `load` and `execute` return an `Outcome` for everything that a script can do wrong (`reason`: EXCEPTION,
-TIMEOUT, MEMORY, CRASH, BAD_INPUT, BAD_RESULT, LOAD_ERROR) and raise only for what the caller or the machine
-does: `NotFound` (the version isn't loaded), `Exhausted` (the queue is full, the run was the oldest waiting of
-its task and was dropped, or it waited longer than `max_wait_s`), `Invalid` (events and features too large),
-`Unavailable` (the VM is closing or can't start workers). Cancelling `execute` takes a waiting run out of the
-queue and kills the worker of one that has started.
+TIMEOUT, MEMORY, CRASH, BAD_INPUT, BAD_REQUEST, BAD_RESULT, LOAD_ERROR) and raise only for what the caller or
+the machine does: `NotFound` (the version isn't loaded), `Exhausted` (the queue is full, the run was the
+oldest waiting of its task and was dropped, or it waited longer than `max_wait_s`), `Invalid` (events and
+features too large), `Unavailable` (the VM is closing or can't start workers). Cancelling `execute` takes a
+waiting run out of the queue and kills the worker of one that has started.
+
+In the middle of a run its scripts may ask a model in the cloud (`context.ask`): the worker blocks, and
+`Execution.answer` is awaited on the agent's side. That one decides by the manifest whether what is asked may
+leave the device; a refusal fails the run whatever the worker says then. The wait counts for the run's wall
+time, and a worker that dies ends it at once.
 
 **Parts.** `model` what goes in and comes out; `pool` the VM itself: queue, workers, restarts; `queue` whose
 turn it is (tasks take turns, so that one task's backlog never starves another); `wire` requests and replies;
@@ -31,12 +36,15 @@ share an interpreter, one after the other). It is no sandbox for code that nobod
 """
 
 from services.device_agent.vm.model import (
+    Answerer,
+    Ask,
     Execution,
     LoadedTask,
     Model,
     Outcome,
     Phase,
     Reason,
+    Reply,
     RunLimits,
     Script,
     Sent,
@@ -46,12 +54,15 @@ from services.device_agent.vm.model import (
 from services.device_agent.vm.pool import TaskVm
 
 __all__ = [
+    "Answerer",
+    "Ask",
     "Execution",
     "LoadedTask",
     "Model",
     "Outcome",
     "Phase",
     "Reason",
+    "Reply",
     "RunLimits",
     "Script",
     "Sent",

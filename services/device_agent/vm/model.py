@@ -2,11 +2,12 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from libs.task.endpoints import Tensor
 from libs.task.event import Event
 
 MIB = 1024 * 1024
@@ -33,6 +34,8 @@ class Reason(StrEnum):
     """Its process ended, by a signal or on its own, or broke the protocol."""
     BAD_INPUT = "BAD_INPUT"
     """What came before the model isn't what its plan takes, or has no result."""
+    BAD_REQUEST = "BAD_REQUEST"
+    """It asked a model in the cloud for what its manifest doesn't declare, or with what doesn't convert."""
     BAD_RESULT = "BAD_RESULT"
     """It returned, or sent, what isn't a JSON object within the limits."""
     LOAD_ERROR = "LOAD_ERROR"
@@ -91,11 +94,45 @@ class LoadedTask:
     resources: tuple[str, ...] = ()
     """Paths below it that the manifest declares."""
     limits: RunLimits = RunLimits()
+    endpoints: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Models that it may ask: model → input → datatype to convert to. Needs numpy."""
 
     @property
     def key(self) -> str:
         """`name@version`."""
         return f"{self.task}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a script gave to `context.ask`; the caller checks it against the manifest."""
+
+    model: str
+    inputs: tuple[Tensor, ...]
+    """An input that the task doesn't declare has no datatype and no content."""
+    timeout_s: float
+    outputs: tuple[str, ...] = ()
+    """Those that are wanted; empty means all."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its inputs."""
+        return sum(len(tensor.content) for tensor in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a script gets for an `Ask`."""
+
+    outputs: tuple[Tensor, ...] | None = None
+    why: str = ""
+    """Why there is no answer, for the run's log."""
+    refusal: str = ""
+    """Why it must not be asked: the run fails with BAD_REQUEST. Empty when it may."""
+
+
+Answerer = Callable[[Ask], Awaitable[Reply]]
+"""Answers what a run asks; returns within the ask's time and raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +145,8 @@ class Execution:
     """What the trigger matched, first step first."""
     features: Mapping[str, object] = field(default_factory=dict)
     """What the stream pipeline has computed; JSON values."""
+    answer: Answerer | None = None
+    """Answers what the scripts ask; None answers nothing."""
 
     @property
     def key(self) -> str:
@@ -172,7 +211,9 @@ class VmConfig:
     """Waiting runs of all tasks together."""
     max_request_bytes: int = 8 * MIB
     max_reply_bytes: int = MIB
-    """Result, sends and logs of one run, as JSON."""
+    """Result, sends and logs of one run, as JSON; one ask."""
+    max_asks: int = 64
+    """Requests that one run may make."""
     max_output_bytes: int = 16 * 1024
     max_file_bytes: int = 64 * MIB
     """Largest file that a script may write in its folder."""

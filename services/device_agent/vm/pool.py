@@ -12,7 +12,17 @@ from libs.common.backoff import backoff
 from libs.common.clock import Clock
 from libs.common.errors import Error, Exhausted, Invalid, NotFound, Unavailable
 from libs.common.rand import Randomness
-from services.device_agent.vm.model import Execution, LoadedTask, Outcome, Reason, VmConfig, VmStats
+from services.device_agent.vm.model import (
+    Answerer,
+    Ask,
+    Execution,
+    LoadedTask,
+    Outcome,
+    Reason,
+    Reply,
+    VmConfig,
+    VmStats,
+)
 from services.device_agent.vm.process import Exit, WorkerDied, WorkerProcess
 from services.device_agent.vm.queue import FairQueue
 from services.device_agent.vm.wire import (
@@ -39,6 +49,9 @@ class _Job:
     done: asyncio.Future[Outcome]
     worker: WorkerProcess | None = None
     """Who runs it now."""
+    answer: Answerer | None = None
+    refusal: str = ""
+    """Why it has failed with BAD_REQUEST, whatever the worker says."""
 
     @property
     def key(self) -> str:
@@ -52,6 +65,20 @@ class _Job:
             self.done.set_result(result)
         else:
             self.done.set_exception(result)
+
+    async def answered(self, ask: Ask) -> Reply:
+        """Answer what its scripts ask."""
+        if self.refusal:
+            return Reply(refusal=self.refusal)
+        reply = await self.answer(ask) if self.answer is not None else Reply(why="nothing answers here")
+        self.refusal = reply.refusal
+        return reply
+
+    def judged(self, outcome: Outcome) -> Outcome:
+        """Return how it ended: a run that asked for what it may not has failed."""
+        if not self.refusal or outcome.reason is Reason.BAD_REQUEST:
+            return outcome
+        return replace(outcome, value=None, reason=Reason.BAD_REQUEST, message=self.refusal, sends=())
 
 
 @dataclass(slots=True)
@@ -137,7 +164,7 @@ class TaskVm:
         task = self._tasks.get(execution.key)
         if task is None:
             raise NotFound(f"task {execution.key} isn't loaded", reason="TASK_NOT_LOADED")
-        outcome = await self._submit(task, run_request(task, execution, self._config))
+        outcome = await self._submit(task, run_request(task, execution, self._config), execution.answer)
         self._counts.outcomes[outcome.reason.value if outcome.reason else "OK"] += 1
         return outcome
 
@@ -184,7 +211,7 @@ class TaskVm:
 
     # The queue.
 
-    async def _submit(self, task: LoadedTask, request: bytes) -> Outcome:
+    async def _submit(self, task: LoadedTask, request: bytes, answer: Answerer | None = None) -> Outcome:
         if self._closing or not self._slots:
             raise Unavailable("the task VM isn't running", reason="VM_CLOSING")
         if len(self._queue) >= self._config.max_queued:
@@ -192,7 +219,7 @@ class TaskVm:
                 f"{len(self._queue)} runs wait already", reason="VM_QUEUE_FULL", retry_after_s=1.0
             )
         loop = asyncio.get_running_loop()
-        job = _Job(task, request, loop.create_future())
+        job = _Job(task, request, loop.create_future(), answer=answer)
         self._jobs.add(job)
         timer = loop.call_later(self._config.max_wait_s, self._expire, job)
         try:
@@ -349,8 +376,8 @@ class TaskVm:
             if not outcome.ok or not job.request:
                 return outcome, cause
         worker.loaded.move_to_end(task.key)
-        reply = await worker.call(job.request, task.limits.wall_time_s)
-        return outcome_from(reply), "retired" if "residue" in reply else cause
+        reply = await worker.call(job.request, task.limits.wall_time_s, job.answered)
+        return job.judged(outcome_from(reply)), "retired" if "residue" in reply else cause
 
     async def _unload(self, worker: WorkerProcess, key: str) -> None:
         await worker.call(unload_request(key), _UNLOAD_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """One worker process seen from the agent: start, call, kill, reap. Linux 5.3 or newer (pidfd).
 
 Whatever the worker sends is untrusted: frames are bounded before they are read, and a frame that isn't the
-answer to the call at hand ends the worker.
+answer to the call at hand, or something that its run asks, ends the worker.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from typing import Any
 
 import libs.runtime
 from libs.common.errors import Unavailable
-from services.device_agent.vm.model import LoadedTask, VmConfig
-from services.device_agent.vm.wire import ProtocolFault, parse_reply
+from services.device_agent.vm.model import Answerer, Ask, LoadedTask, Reply, VmConfig
+from services.device_agent.vm.wire import ProtocolFault, parse_ask, parse_reply, reply_to_ask
 from services.device_agent.vm.worker.framing import HEADER, PROTOCOL
 
 _BOOT = Path(__file__).parent / "worker" / "boot.py"
@@ -182,27 +182,50 @@ class WorkerProcess:
         """Call `callback` once when it ends; the last one given counts."""
         self._on_exit = callback
 
-    async def call(self, request: bytes, timeout_s: float) -> dict[str, Any]:
-        """Send a request, a JSON object, and return the reply.
+    async def call(self, request: bytes, timeout_s: float, answer: Answerer | None = None) -> dict[str, Any]:
+        """Send a request, a JSON object, and return the reply; `answer` answers what is asked until then.
 
         Raises TimeoutError, WorkerDied or ProtocolFault; the caller then kills the worker, which can't be
         used any more. The same holds when the call is cancelled.
         """
         self._calls += 1
-        body = b'{"id":%d,' % self._calls + request[1:]
+        asks = 0
         async with asyncio.timeout(timeout_s):
-            try:
-                await self._loop.sock_sendall(self._socket, HEADER.pack(len(body)) + body)
-            except ConnectionError as error:
-                raise WorkerDied(str(error)) from error
+            await self._send(b'{"id":%d,' % self._calls + request[1:])
             while True:
                 reply = await self._receive()
                 number = reply.get("id")
-                if number == self._calls:
+                if number != self._calls:
+                    # What is left of an earlier call isn't the fault of this one, and does it no harm.
+                    if type(number) is not int or not 0 < number < self._calls:
+                        raise ProtocolFault(f"answer to call {number!r:.50} instead of {self._calls}")
+                elif "ask" not in reply:
                     return reply
-                # What is left of an earlier call isn't the fault of this one, and does it no harm.
-                if type(number) is not int or not 0 < number < self._calls:
-                    raise ProtocolFault(f"answer to call {number!r:.50} instead of {self._calls}")
+                else:
+                    asks += 1
+                    if answer is None or asks > self._config.max_asks:
+                        raise ProtocolFault(f"request {asks} to a model where none is expected")
+                    answered = await self._answered(parse_ask(reply), answer)
+                    await self._send(reply_to_ask(self._calls, answered))
+
+    async def _answered(self, ask: Ask, answer: Answerer) -> Reply:
+        """Return the answer to what the run asks; raise WorkerDied as soon as nobody waits for it."""
+        answering = asyncio.ensure_future(answer(ask))
+        futures: set[asyncio.Future[Any]] = {answering, self._exit}
+        try:
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                raise WorkerDied("it ended while it waited for an answer")
+            return answering.result()
+        finally:
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
+
+    async def _send(self, body: bytes) -> None:
+        try:
+            await self._loop.sock_sendall(self._socket, HEADER.pack(len(body)) + body)
+        except ConnectionError as error:
+            raise WorkerDied(str(error)) from error
 
     async def _receive(self) -> dict[str, Any]:
         (size,) = HEADER.unpack(await self._read(HEADER.size))

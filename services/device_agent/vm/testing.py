@@ -29,12 +29,13 @@ def build_task(
     resource_root: Path | None = None,
     resources: tuple[str, ...] = (),
     model: Model | None = None,
+    endpoints: Mapping[str, Mapping[str, str]] | None = None,
 ) -> LoadedTask:
     """Build a task with one script, `post(context)`, or one per phase."""
     sources = {Phase.POST: source} if isinstance(source, str) else source
     scripts = tuple(build_script(text, phase=phase) for phase, text in sources.items())
     limits = RunLimits(wall_time_s, memory_bytes, pending_count)
-    return LoadedTask(task, version, scripts, model, resource_root, resources, limits)
+    return LoadedTask(task, version, scripts, model, resource_root, resources, limits, endpoints or {})
 
 
 def build_model(folder: Path, data: bytes, path: str = "model.plan") -> Model:

@@ -1,4 +1,4 @@
-"""Requests to a worker and outcomes from its replies. Pure; a reply is untrusted."""
+"""Requests to a worker, what its runs ask, outcomes from its replies. Pure; what it sends is untrusted."""
 
 import base64
 import json
@@ -6,13 +6,37 @@ import math
 from typing import Any
 
 from libs.common.errors import Invalid
+from libs.task.endpoints import (
+    MAX_CONTENT_BYTES,
+    MAX_DIMENSIONS,
+    MAX_INPUTS,
+    MAX_OUTPUTS,
+    MAX_TIMEOUT_S,
+    Tensor,
+)
 from libs.task.jsontext import is_deeper
-from services.device_agent.vm.model import Execution, LoadedTask, Outcome, Reason, Sent, VmConfig
+from services.device_agent.vm.model import (
+    Ask,
+    Execution,
+    LoadedTask,
+    Outcome,
+    Reason,
+    Reply,
+    Sent,
+    VmConfig,
+)
 
 MAX_REPLY_DEPTH = 64
 """Levels of a reply: twice what `worker.values` lets a result have."""
 _FAILURES = frozenset(
-    {Reason.EXCEPTION, Reason.MEMORY, Reason.BAD_INPUT, Reason.BAD_RESULT, Reason.LOAD_ERROR}
+    {
+        Reason.EXCEPTION,
+        Reason.MEMORY,
+        Reason.BAD_INPUT,
+        Reason.BAD_REQUEST,
+        Reason.BAD_RESULT,
+        Reason.LOAD_ERROR,
+    }
 )
 
 
@@ -40,6 +64,7 @@ def load_request(task: LoadedTask, config: VmConfig) -> bytes:
         "plan": None if task.model is None else {"path": task.model.path, "digest": task.model.digest},
         "root": None if task.resource_root is None else str(task.resource_root),
         "resources": list(task.resources),
+        "endpoints": {model: dict(inputs) for model, inputs in task.endpoints.items()},
         "memory_bytes": task.limits.memory_bytes,
         "wall_s": config.load_timeout_s,
     }
@@ -123,6 +148,61 @@ def outcome_from(reply: dict[str, Any]) -> Outcome:
         return Outcome(None, reason, _text(reply["message"]), logs=logs, cpu_s=cpu_s, peak_rss_bytes=peak)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ProtocolFault(f"malformed reply: {type(error).__name__} {error}") from error
+
+
+def parse_ask(reply: dict[str, Any]) -> Ask:
+    """Read what a run asks, out of a frame with "ask" in it. Raises ProtocolFault for what no worker sends.
+
+    It is bounded here; whether its tensors are whole and declared, the manifest's check says.
+    """
+    ask = reply["ask"]
+    try:
+        timeout_s = float(ask["timeout_s"])
+        inputs = tuple(_tensor(value) for value in _some(ask["inputs"], MAX_INPUTS))
+        outputs = tuple(_text(name) for name in _some(ask["outputs"], MAX_OUTPUTS))
+        model = _text(ask["model"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ProtocolFault(f"malformed ask: {type(error).__name__} {error}") from error
+    if not 0 < timeout_s <= MAX_TIMEOUT_S:
+        raise ProtocolFault(f"an ask of {timeout_s} s")
+    return Ask(model, inputs, timeout_s, outputs)
+
+
+def reply_to_ask(call: int, reply: Reply) -> bytes:
+    """Return the frame that answers what the run `call` asked."""
+    answer: dict[str, object]
+    if reply.refusal:
+        answer = {"refused": reply.refusal}
+    elif reply.outputs is None:
+        answer = {"why": reply.why}
+    else:
+        outputs = [
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": list(tensor.shape),
+                "content": base64.b64encode(tensor.content).decode(),
+            }
+            for tensor in reply.outputs
+        ]
+        answer = {"outputs": outputs}
+    return json.dumps({"id": call, "answer": answer}, separators=(",", ":")).encode()
+
+
+def _some(values: Any, most: int) -> list[Any]:
+    if not isinstance(values, list) or len(values) > most:
+        raise ProtocolFault(f"a list of at most {most} expected")
+    return values
+
+
+def _tensor(value: Any) -> Tensor:
+    shape = _some(value["shape"], MAX_DIMENSIONS + 56)  # numpy's most; the check names what is too many
+    if not all(type(extent) is int and 0 <= extent < 2**63 for extent in shape):
+        raise ProtocolFault("a shape that no array has")
+    content = base64.b64decode(_text(value["content"]), validate=True)
+    if len(content) > MAX_CONTENT_BYTES:
+        raise ProtocolFault(f"a tensor of {len(content)} bytes")
+    return Tensor(_text(value["name"]), _text(value["datatype"]), tuple(shape), content)
 
 
 def _sent(pair: Any) -> Sent:

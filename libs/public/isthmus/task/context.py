@@ -1,12 +1,24 @@
 """The context of one run: what woke the task, what it may read, where its output goes."""
 
+from __future__ import annotations
+
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 MAX_FRAMES = 256
 MAX_LOG_CHARACTERS = 64 * 1024
+MAX_ASKS = 64
+MAX_ASK_INPUTS = 32
+MAX_ASK_S = 30.0
+
+_UNITS = {"ms": 0.001, "s": 1.0}
+_TIMEOUT = re.compile(r"([0-9]{1,5})(ms|s)")
 
 
 class TaskError(Exception):
@@ -39,6 +51,16 @@ class Frame:
     fields: dict[str, Any]
 
 
+class Asker(Protocol):
+    """Whoever carries a request to a model in the cloud; a test may put in a function of its own."""
+
+    def __call__(
+        self, model: str, inputs: Mapping[str, Any], timeout_s: float, outputs: Sequence[str]
+    ) -> tuple[dict[str, ndarray] | None, str]:
+        """Return the outputs, or None and why there are none."""
+        ...
+
+
 class Context:
     """One run of a task. Made by whoever runs the script: the device agent, the simulator, or a test.
 
@@ -49,6 +71,7 @@ class Context:
         features: the results of the stream pipeline, by feature name.
         resource_root: the folder that holds the task's resources.
         resources: the paths that the manifest declares; None lets every file under `resource_root` be read.
+        asker: carries requests to models in the cloud; None answers none.
     """
 
     def __init__(
@@ -59,6 +82,7 @@ class Context:
         features: Mapping[str, Any] | None = None,
         resource_root: Path | None = None,
         resources: Sequence[str] | None = None,
+        asker: Asker | None = None,
     ) -> None:
         self.task = task
         self.version = version
@@ -69,6 +93,8 @@ class Context:
         self._frames: list[Frame] = []
         self._log: list[str] = []
         self._log_room = MAX_LOG_CHARACTERS
+        self._asker = asker
+        self._asks = 0
 
     @property
     def user(self) -> str:
@@ -103,6 +129,52 @@ class Context:
         if len(self._frames) >= MAX_FRAMES:
             raise TaskError(f"a run may send at most {MAX_FRAMES} frames")
         self._frames.append(Frame(stream, dict(fields)))
+
+    def ask(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        *,
+        timeout: str = "200ms",
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, ndarray] | None:
+        """Ask a model in the cloud and wait for its answer: its outputs by name, or None.
+
+        None means that there is no answer: the device isn't connected, the cloud couldn't or wouldn't
+        answer, or not in time; the run's log says which. The time counts for the run's wall time.
+
+        Args:
+            model: one of the manifest's `endpoints`.
+            inputs: number, nested list or numpy array by input name, converted to the declared datatype.
+            timeout: how long to wait, "1ms" to "30s".
+            outputs: names of the outputs that are wanted; None means all.
+
+        Raises TaskError for a malformed call, or beyond 64 calls in a run. What the manifest doesn't declare,
+        or a value that doesn't convert, sends nothing and ends the run with BAD_REQUEST.
+        """
+        if not isinstance(model, str) or not isinstance(inputs, Mapping):
+            raise TaskError("ask takes the name of a model and a mapping of inputs")
+        if not 1 <= len(inputs) <= MAX_ASK_INPUTS or not all(isinstance(name, str) for name in inputs):
+            raise TaskError(f"ask takes 1 to {MAX_ASK_INPUTS} inputs, each with a text as its name")
+        names = [] if outputs is None else outputs
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise TaskError("outputs is a list of names")
+        if len(names) > MAX_ASK_INPUTS:
+            raise TaskError(f"ask takes at most {MAX_ASK_INPUTS} outputs")
+        match = _TIMEOUT.fullmatch(timeout) if isinstance(timeout, str) else None
+        timeout_s = int(match[1]) * _UNITS[match[2]] if match else 0.0
+        if not 0 < timeout_s <= MAX_ASK_S:
+            raise TaskError(f'timeout is a text from "1ms" to "30s", such as "200ms"; not {timeout!r:.40}')
+        if self._asks >= MAX_ASKS:
+            raise TaskError(f"a run may ask at most {MAX_ASKS} times")
+        self._asks += 1
+        if self._asker is None:
+            answer, why = None, "nothing answers here"
+        else:
+            answer, why = self._asker(model, inputs, timeout_s, list(names))
+        if answer is None:
+            self.log(f"ask {model}: {why}")
+        return answer
 
     def log(self, text: object) -> None:
         """Add a line to the run's log, which stays on the device; beyond 64 Ki characters it is cut."""

@@ -14,13 +14,16 @@ import threading
 import time
 from typing import Any
 
+from isthmus.task import Context
+
 # ruff: noqa: TID252
 from . import confinement
+from .asking import REFUSED, Arrays, Asker
 from .failed import Failed
 from .framing import PROTOCOL, read_frame, write_frame
 from .imports import OwnPackages
 from .model import Runtime
-from .runner import Runner, describe
+from .runner import Runner, describe, place_of
 
 _AS_SLACK = 512 * 1024 * 1024
 """Shared libraries that a run may map, beyond its memory: they count as address space, not as data."""
@@ -107,7 +110,8 @@ def main(settings: dict[str, Any]) -> None:
     faulthandler.enable(file=2, all_threads=False)  # a crash in C leaves its place in the output
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=False)
     held = confinement.apply(settings)
-    runner = Runner(int(settings["max_reply_bytes"]), Runtime(packages, meter.growth))
+    runtime, arrays = Runtime(packages, meter.growth), Arrays(meter.growth)
+    runner = Runner(int(settings["max_reply_bytes"]), runtime, arrays)
     gc.collect()
     gc.freeze()
     meter.rebase()
@@ -133,23 +137,30 @@ def _answer(
         io.FileIO(1, "wb", closefd=False), errors="backslashreplace", line_buffering=True
     )
     sys.stdout = sys.stderr = output
-    context = None
-    if request["op"] == "load" and request["plan"] is not None:
-        runner.prepare_models()
+    context: Context | None = None
+    asker: Asker | None = None
+    if request["op"] == "load":
+        runner.prepare(request)
     meter.begin(int(request["memory_bytes"]), float(request["wall_s"]))
     try:
         if request["op"] == "load":
             runner.load(request)
             reply["value"] = {}
         else:
-            context = runner.context(request)
-            reply["value"] = runner.run(request, context)
+            asker = runner.asker(int(settings["fd"]), request, int(settings["max_request_bytes"]))
+            context = runner.context(request, asker)
+            reply["value"] = runner.run(request, context, asker)
             reply["sends"] = [[frame.stream, frame.fields] for frame in context.frames]
     except Failed as error:
-        reply |= {"ok": False, "reason": error.reason, "message": error.message}
+        place = place_of(error, request["key"]) if error.reason == REFUSED else ""
+        reply |= {"ok": False, "reason": error.reason, "message": error.message + place}
     except BaseException as error:
         meter.end()
         reply |= _failure(error, request, meter)
+    if asker is not None:
+        asker.close()
+        if asker.refusal and not reply["ok"]:
+            reply["reason"] = REFUSED  # also when the script has made another error of it
     reply["cpu_s"] = meter.end()
     reply["peak_rss_bytes"] = meter.peak_rss()
     if context is not None:
@@ -158,6 +169,8 @@ def _answer(
         output.flush()
     except (OSError, ValueError):  # the script has closed it
         reply["residue"] = "stdout"
+    if asker is not None and asker.broken:
+        reply["residue"] = "ask"
     # A model is meant to stay.
     _tidy(reply, meter, int(settings["max_growth_bytes"]) + runner.held_bytes)
     return reply

@@ -14,6 +14,7 @@ from typing import Any
 from isthmus.task import Context, Event
 
 # ruff: noqa: TID252
+from .asking import REFUSED, Arrays, Asker
 from .failed import Failed
 from .model import Model, Runtime, as_lists
 from .values import BadValue, check_object
@@ -31,6 +32,8 @@ class _Loaded:
     modules: dict[tuple[str, str], types.ModuleType]
     root: Path | None
     resources: list[str]
+    endpoints: dict[str, dict[str, str]]
+    """Model → input → datatype."""
     model: Model | None = None
     ends_with_model: bool = False
 
@@ -38,20 +41,25 @@ class _Loaded:
 class Runner:
     """The tasks loaded in this worker."""
 
-    def __init__(self, max_reply_bytes: int, runtime: Runtime) -> None:
+    def __init__(self, max_reply_bytes: int, runtime: Runtime, arrays: Arrays) -> None:
         self._max_bytes = max_reply_bytes
         self._runtime = runtime
+        self._arrays = arrays
         self._tasks: dict[str, _Loaded] = {}
 
     @property
     def held_bytes(self) -> int:
-        """What the loaded models and the runtime keep in memory, roughly."""
+        """What the loaded models, the runtime and numpy keep in memory, roughly."""
         models = (task.model for task in self._tasks.values())
-        return self._runtime.held_bytes + sum(model.held_bytes for model in models if model is not None)
+        held = self._runtime.held_bytes + self._arrays.held_bytes
+        return held + sum(model.held_bytes for model in models if model is not None)
 
-    def prepare_models(self) -> None:
-        """Import what runs models; call it before a task's limits hold."""
-        self._runtime.prepare()
+    def prepare(self, request: dict[str, Any]) -> None:
+        """Import what a load will need besides its scripts; call it before a task's limits hold."""
+        if request["plan"] is not None:
+            self._runtime.prepare()
+        if request["endpoints"]:
+            self._arrays.prepare()
 
     def load(self, request: dict[str, Any]) -> None:
         """Check a task's plan, compile and import its scripts; raises Failed and leaves nothing behind."""
@@ -59,10 +67,18 @@ class Runner:
         self.unload(key)
         root = request["root"]
         task = _Loaded(
-            request["task"], request["version"], [], {}, Path(root) if root else None, request["resources"]
+            request["task"],
+            request["version"],
+            [],
+            {},
+            Path(root) if root else None,
+            request["resources"],
+            request["endpoints"],
         )
         self._tasks[key] = task
         try:
+            if task.endpoints and self._arrays.fault:
+                raise Failed("LOAD_ERROR", self._arrays.fault)
             # Before the scripts: what is wrong with the plan is then found whatever they do.
             if request["plan"] is not None and task.root is not None:
                 task.model = self._runtime.load(request["plan"], task.root, int(request["memory_bytes"]))
@@ -121,7 +137,12 @@ class Runner:
             raise Failed("LOAD_ERROR", describe(error, key)) from None
         return module
 
-    def run(self, request: dict[str, Any], context: Context) -> dict[str, object]:
+    def asker(self, fd: int, request: dict[str, Any], max_answer: int) -> Asker:
+        """Return what carries a run's requests to the agent at the socket `fd`."""
+        endpoints = self._tasks[request["key"]].endpoints
+        return Asker(fd, request["id"], endpoints, self._arrays, max_answer)
+
+    def run(self, request: dict[str, Any], context: Context, asker: Asker) -> dict[str, object]:
         """Run a task's phases and return its result, checked; raises Failed, or what the script raises."""
         task = self._tasks[request["key"]]
         value: Any = None
@@ -129,6 +150,9 @@ class Runner:
         # The first phase takes the context; a later one takes the value before it too (docs/task-format.md).
         for number, (name, entry) in enumerate(task.entries):  # noqa: B007 (the last name is used below)
             value = entry(context, value) if number else entry(context)
+        asker.close()
+        if asker.refusal:
+            raise Failed(REFUSED, asker.refusal)  # whatever the script has made of it
         if task.ends_with_model:
             value = as_lists(value)
         try:
@@ -139,17 +163,18 @@ class Runner:
             raise Failed("BAD_RESULT", str(error)) from None
         return result
 
-    def context(self, request: dict[str, Any]) -> Context:
+    def context(self, request: dict[str, Any], asker: Asker) -> Context:
         """Make the context of a run."""
         task = self._tasks[request["key"]]
         events = [Event(**event) for event in request["events"]]
-        return Context(task.task, task.version, events, request["features"], task.root, task.resources)
+        features = request["features"]
+        return Context(task.task, task.version, events, features, task.root, task.resources, asker)
 
 
 def describe(error: BaseException, key: str) -> str:
     """Return the traceback of `error` with the script's own lines only, at most 4 KiB, its end kept."""
     if isinstance(error, SystemExit):
-        place = _place(error, key)
+        place = place_of(error, key)
         return f"the script called sys.exit({error.code!r}){place}; return from the entry point instead"
     report = traceback.TracebackException(type(error), error, error.__traceback__, limit=0, compact=True)
     _keep_script_frames(report, error, key)
@@ -180,7 +205,8 @@ def _script_frames(tb: types.TracebackType | None, key: str) -> Iterator[tuple[t
         tb = tb.tb_next
 
 
-def _place(error: BaseException, key: str) -> str:
+def place_of(error: BaseException, key: str) -> str:
+    """Return where in the script an error was raised, for the end of a message; "" outside of it."""
     frames = list(_script_frames(error.__traceback__, key))
     if not frames:
         return ""

@@ -165,7 +165,7 @@ def test_all_inputs_together_are_bounded():
 
 def test_an_undeclared_model_is_named_with_what_is_declared():
     assert find_endpoint({"ranker": RANKER}, "ranker") is RANKER
-    with pytest.raises(Invalid, match="it declares: ranker; did you mean 'ranker'?") as caught:
+    with pytest.raises(Invalid, match=r"it declares: ranker; did you mean 'ranker'\?") as caught:
         find_endpoint({"ranker": RANKER}, "rankr")
     assert caught.value.reason == "MODEL_UNDECLARED"
     with pytest.raises(Invalid, match="it declares: none"):

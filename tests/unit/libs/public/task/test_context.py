@@ -82,3 +82,65 @@ def test_the_package_needs_the_standard_library_only():
 def test_the_namespace_has_no_init():
     for folder in (Path(isthmus.task.__file__).parents[1], *map(Path, isthmus.__path__)):
         assert not (folder / "__init__.py").exists()
+
+
+class Cloud:
+    def __init__(self, answer=None, why="no"):
+        self.asked = []
+        self.reply = answer, why
+
+    def __call__(self, model, inputs, timeout_s, outputs):
+        self.asked.append((model, dict(inputs), timeout_s, outputs))
+        return self.reply
+
+
+def test_an_answer_reaches_the_script():
+    cloud = Cloud({"score": [0.5]})
+    context = Context("t", "1", asker=cloud)
+    assert context.ask("ranker", {"item": 7}) == {"score": [0.5]}
+    assert context.ask("ranker", {"item": 7}, timeout="2s", outputs=["score"]) == {"score": [0.5]}
+    assert cloud.asked == [
+        ("ranker", {"item": 7}, 0.2, []),
+        ("ranker", {"item": 7}, 2.0, ["score"]),
+    ]
+    assert context.log_lines == []
+
+
+def test_no_answer_is_none_and_the_log_says_why():
+    context = Context("t", "1", asker=Cloud(None, "no answer within 200 ms"))
+    assert context.ask("ranker", {"item": 7}) is None
+    assert context.log_lines == ["ask ranker: no answer within 200 ms"]
+    bare = Context("t", "1")
+    assert bare.ask("ranker", {"item": 7}) is None
+    assert bare.log_lines == ["ask ranker: nothing answers here"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords"),
+    [
+        ((7, {"x": 1}), {}),
+        (("m", [1]), {}),
+        (("m", {}), {}),
+        (("m", {1: 1}), {}),
+        (("m", {str(i): i for i in range(33)}), {}),
+        (("m", {"x": 1}), {"outputs": "score"}),
+        (("m", {"x": 1}), {"outputs": [1]}),
+        (("m", {"x": 1}), {"outputs": ["o"] * 33}),
+        *((("m", {"x": 1}), {"timeout": text}) for text in (0.2, "0ms", "31s", "1m", "", "1.5s", "-1s", None)),
+    ],
+)
+def test_a_malformed_ask_is_the_scripts_fault(arguments, keywords):
+    cloud = Cloud({})
+    with pytest.raises(TaskError):
+        Context("t", "1", asker=cloud).ask(*arguments, **keywords)
+    assert cloud.asked == []
+
+
+def test_a_run_asks_a_bounded_number_of_times():
+    cloud = Cloud({})
+    context = Context("t", "1", asker=cloud)
+    for _ in range(64):
+        context.ask("m", {"x": 1})
+    with pytest.raises(TaskError, match="at most 64 times"):
+        context.ask("m", {"x": 1})
+    assert len(cloud.asked) == 64

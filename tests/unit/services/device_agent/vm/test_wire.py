@@ -5,18 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.common.errors import Invalid
+from libs.task.endpoints import Tensor
 from libs.task.event import Event
-from services.device_agent.vm.model import Execution, Outcome, Reason, Sent, VmConfig
+from services.device_agent.vm.model import Ask, Execution, Outcome, Reason, Reply, Sent, VmConfig
 from services.device_agent.vm.testing import build_task
 from services.device_agent.vm.wire import (
     ProtocolFault,
     load_request,
     outcome_from,
+    parse_ask,
     parse_reply,
+    reply_to_ask,
     run_request,
     unload_request,
 )
@@ -143,3 +146,73 @@ def test_what_could_not_be_written_again_is_no_reply(body: bytes) -> None:
     # Whoever stores a result writes it as JSON: what can't be written must not get that far.
     with pytest.raises(ProtocolFault):
         parse_reply(body)
+
+
+GOOD_ASK = {"model": "ranker", "timeout_s": 1, "outputs": ["score"], "inputs": []}
+TENSOR = {"name": "item", "datatype": "INT64", "shape": [1], "content": "AAAAAAAAAAA="}
+
+
+def test_what_a_run_asks_is_read():
+    ask = parse_ask({"id": 3, "ask": GOOD_ASK | {"inputs": [TENSOR]}})
+    assert ask == Ask("ranker", (Tensor("item", "INT64", (1,), bytes(8)),), 1.0, ("score",))
+    assert ask.size == 8
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        None,
+        [],
+        {},
+        7,
+        GOOD_ASK | {"model": 7},
+        GOOD_ASK | {"timeout_s": 0},
+        GOOD_ASK | {"timeout_s": 31},
+        GOOD_ASK | {"timeout_s": "soon"},
+        GOOD_ASK | {"timeout_s": 10**400},
+        GOOD_ASK | {"outputs": "score"},
+        GOOD_ASK | {"outputs": ["o"] * 33},
+        GOOD_ASK | {"inputs": [TENSOR] * 33},
+        GOOD_ASK | {"inputs": [TENSOR | {"shape": [-1]}]},
+        GOOD_ASK | {"inputs": [TENSOR | {"shape": [True]}]},
+        GOOD_ASK | {"inputs": [TENSOR | {"shape": [2**63]}]},
+        GOOD_ASK | {"inputs": [TENSOR | {"shape": [1] * 65}]},
+        GOOD_ASK | {"inputs": [TENSOR | {"content": "%%%"}]},
+        GOOD_ASK | {"inputs": [TENSOR | {"content": "A" * 4 * 90_000}]},
+        GOOD_ASK | {"inputs": [TENSOR | {"name": None}]},
+        GOOD_ASK | {"inputs": ["item"]},
+    ],
+)
+def test_a_malformed_ask_breaks_the_protocol(ask):
+    with pytest.raises(ProtocolFault):
+        parse_ask({"id": 3, "ask": ask})
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+        lambda children: (
+            st.lists(children, max_size=3) | st.dictionaries(st.sampled_from([*GOOD_ASK, *TENSOR]), children)
+        ),
+        max_leaves=20,
+    )
+)
+def test_whatever_a_worker_asks_is_read_or_breaks_the_protocol(value):
+    for ask in (value, GOOD_ASK | {"inputs": value}, GOOD_ASK | {"inputs": [value]}):
+        try:
+            parse_ask({"ask": ask})
+        except ProtocolFault:
+            continue
+
+
+def test_an_answer_goes_to_the_worker_as_its_asker_reads_it():
+    tensor = Tensor("score", "FP32", (2, 1), bytes(8))
+    assert json.loads(reply_to_ask(3, Reply((tensor,)))) == {
+        "id": 3,
+        "answer": {
+            "outputs": [{"name": "score", "datatype": "FP32", "shape": [2, 1], "content": "AAAAAAAAAAA="}]
+        },
+    }
+    assert json.loads(reply_to_ask(3, Reply(why="late"))) == {"id": 3, "answer": {"why": "late"}}
+    assert json.loads(reply_to_ask(3, Reply(refusal="no"))) == {"id": 3, "answer": {"refused": "no"}}
