@@ -2,10 +2,16 @@
 
 import asyncio
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import grpc
+
+from inference import open_inference_pb2 as pb
+from inference import open_inference_pb2_grpc
+from libs.common.errors import Error
+from libs.common.identity import Identity, current_identity
 from services.gateway.tunnel.domain.frame import Codec, Device, Frame, Outcome, Record, Stream
 from services.gateway.tunnel.domain.requests import Answer, Fate, Prediction, Request, Tensor
 from services.gateway.tunnel.store.disk import DiskFile, SystemDisk
@@ -199,3 +205,53 @@ class FakeModels:
         if self.failure is not None:
             raise self.failure
         return Prediction("v1", request.inputs)
+
+
+class FakeServing(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
+    """Serving on gRPC that answers with its inputs; while `gate` is clear it keeps everybody waiting.
+
+    Attributes:
+        callers: who asked, in order.
+        traces: the `traceparent` of each call, "" where there was none.
+        cancelled: how many calls were given up by the caller.
+        respond: makes the answer.
+        failure: raised in place of an answer.
+    """
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.callers: list[Identity] = []
+        self.traces: list[str] = []
+        self.cancelled = 0
+        self.respond: Callable[[pb.ModelInferRequest], pb.ModelInferResponse] = _echo
+        self.failure: Error | None = None
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Register with `server`."""
+        open_inference_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, server)
+
+    async def ModelInfer(  # noqa: N802
+        self, request: pb.ModelInferRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ModelInferResponse:
+        """Answer."""
+        self.callers.append(current_identity())
+        sent = dict(context.invocation_metadata() or ())
+        self.traces.append(str(sent.get("traceparent", "")))
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.failure is not None:
+            raise self.failure
+        return self.respond(request)
+
+
+def _echo(request: pb.ModelInferRequest) -> pb.ModelInferResponse:
+    response = pb.ModelInferResponse(
+        model_name=request.model_name, model_version="v1", raw_output_contents=request.raw_input_contents
+    )
+    for tensor in request.inputs:
+        response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+    return response

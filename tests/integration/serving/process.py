@@ -42,12 +42,12 @@ class Process:
         """Return an identity token of a user."""
         return self._issuer.mint(user(tenant), NAME)
 
-    async def start(self) -> Client:
+    async def start(self, port: int = 0) -> Client:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "services.serving",
-            "--port=0",
+            f"--port={port}",
             "--metrics-port=-1",
             f"--data-dir={self._folder}/data",
             f"--deployer-target={self._target}",
@@ -57,19 +57,23 @@ class Process:
             env={"PATH": os.environ["PATH"]},
         )
         assert self._process.stderr is not None
-        port, seen = None, []
+        serves_on, seen = None, []
         async with asyncio.timeout(60):
             while line := await self._process.stderr.readline():
                 seen.append(line)
                 entry = json.loads(line) if line.startswith(b"{") else {}
                 if "port" in entry:
-                    port = entry["port"]
+                    serves_on = entry["port"]
                     break
-        assert port, b"".join(seen).decode()
+        assert serves_on, b"".join(seen).decode()
         token = self.token()
-        self.target = f"127.0.0.1:{port}"
+        self.target = f"127.0.0.1:{serves_on}"
         self._channel = create_channel(self.target, metadata=[lambda *_: ((IDENTITY_HEADER, token),)])
         return Client(self._channel, "acme")
+
+    def send(self, how: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(how)
 
     async def end(self, how: signal.Signals) -> int:
         if self._process is None or self._channel is None:

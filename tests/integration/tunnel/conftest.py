@@ -1,4 +1,5 @@
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,22 +76,26 @@ class Served:
         return stub.Export(request, metadata=self.metadata(user))
 
 
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    """A tunnel in this process, on a free port, whose disk a test can fill."""
-    key = load_or_create_key(tmp_path / "gateway.key")
-    trust = tmp_path / "trust"
-    trust.mkdir()
+@asynccontextmanager
+async def running_tunnel(
+    folder: Path, telemetry: Telemetry | None = None, **settings: Any
+) -> AsyncIterator[Served]:
+    """Run a tunnel in this process, on a free port; its own key and the trusted ones are in `folder`."""
+    key = load_or_create_key(folder / "gateway.key")
+    trust = folder / "trust"
+    trust.mkdir(exist_ok=True)
     publish_key(trust, "gateway", key.public_key())
     config = TunnelConfig(
         port=0,
-        data_dir=tmp_path / "log",
+        data_dir=folder / "log",
         identity_trust_dir=trust,
+        identity_key_file=folder / "tunnel.key",
         partitions=2,
         check_every_s=0.05,
         trim_every_s=0.05,
+        **settings,
     )
-    telemetry, disk, clock = Telemetry("tunnel"), FaultyDisk(), SystemClock()
+    telemetry, disk, clock = telemetry or Telemetry("tunnel"), FaultyDisk(), SystemClock()
     async with assembled(config, telemetry, clock=clock, randomness=SystemRandomness(), disk=disk) as (
         server,
         log,
@@ -100,3 +105,10 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
             issuer = IdentityIssuer("gateway", key, clock)
             yield Served(server, log, telemetry, disk, issuer, config, channel)
         await server.stop(0.0)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    """A tunnel without serving, whose disk a test can fill."""
+    async with running_tunnel(tmp_path) as running:
+        yield running

@@ -10,7 +10,7 @@ from libs.common.errors import Conflict, Error, Exhausted, Invalid, Unavailable
 from libs.common.testing import FakeClock
 from services.gateway.tunnel.domain.checks import Limits
 from services.gateway.tunnel.domain.frame import Codec, Device, Frame, Outcome, Receipt, Stream
-from services.gateway.tunnel.domain.session import Ack, Hello, Message
+from services.gateway.tunnel.domain.session import Ack, Hello, Message, Reply
 from services.gateway.tunnel.domain.tunnel import Tunnel
 from services.gateway.tunnel.store.memory import MemoryLog
 from services.gateway.tunnel.testing import DEVICE, EPOCH, STREAM, Recorder, everything, frame, frames
@@ -43,7 +43,7 @@ class Connection:
     def __init__(self, tunnel: Tunnel, device: Device = DEVICE) -> None:
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self.taken = 0
-        self.acks: list[Ack] = []
+        self.acks: list[Reply] = []
         self._heard = asyncio.Condition()
         self.task = asyncio.create_task(self._run(tunnel, device))
 
@@ -69,7 +69,7 @@ class Connection:
         for message in messages:
             self._queue.put_nowait(message)
 
-    async def until(self, condition: Callable[[list[Ack]], bool]) -> None:
+    async def until(self, condition: Callable[[list[Reply]], bool]) -> None:
         async with asyncio.timeout(10), self._heard:
             await self._heard.wait_for(lambda: condition(self.acks) or self.task.done())
         if self.task.done():
