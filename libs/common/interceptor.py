@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from libs.common.layers import Behaviour, Context, Layer, Method, to_one_shape, tolerant
+from libs.common.layers import Behaviour, Context, Layer, Method, set_metadata, to_one_shape, tolerant
 from libs.common.names import shown
 from libs.common.suggest import did_you_mean
 from libs.common.telemetry import UNKNOWN_METHOD, MethodName
@@ -38,6 +38,7 @@ class LayeredInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         """Return the method's handler within its layers."""
+        set_metadata(handler_call_details.invocation_metadata or ())
         handler = await continuation(handler_call_details)
         name = handler_call_details.method
         if handler is None:

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ import grpc
 
 from libs.common.access import PUBLIC_METHODS, Access, check_access
 from libs.common.errors import Error, Exhausted, Internal, Invalid, Unauthenticated, Unavailable
-from libs.common.identity import Authenticator, set_current_identity
+from libs.common.identity import Authenticator, Metadata, set_current_identity
 from libs.common.status import DETAILS_TRAILER, code_of, details_of, error_from_rpc, message_of
 from libs.common.telemetry import MethodName, Telemetry
 
@@ -48,6 +49,21 @@ class Layer(Protocol):
     def wrap(self, method: Method, inner: Behaviour) -> Behaviour:
         """Return `inner` with this layer around it."""
         ...
+
+
+# What gRPC would build anew, entry by entry, for each layer that asks.
+_metadata: ContextVar[Metadata | None] = ContextVar("isthmus_metadata", default=None)
+
+
+def set_metadata(metadata: Metadata) -> None:
+    """Keep what the call of this task came with, for `metadata_of`; the interceptor does it for each call."""
+    _metadata.set(metadata)
+
+
+def metadata_of(context: Context) -> Metadata:
+    """Return the metadata that the call of this task came with."""
+    metadata = _metadata.get()
+    return metadata if metadata is not None else context.invocation_metadata() or ()  # type: ignore[return-value]
 
 
 class Undecodable:
@@ -139,7 +155,7 @@ class TelemetryLayer:
 
         async def call(request: Any, context: Context) -> Any:
             started = time.perf_counter()
-            span = telemetry.start_server_span(name, context.invocation_metadata() or ())  # type: ignore[arg-type]
+            span = telemetry.start_server_span(name, metadata_of(context))
             code: grpc.StatusCode | None = None
             try:
                 response = await inner(request, context)
@@ -155,9 +171,9 @@ class TelemetryLayer:
             finally:
                 code = code or grpc.StatusCode.OK
                 telemetry.record(name, code, time.perf_counter() - started)
-                if span.is_recording():
+                if span is not None:
                     span.set_attribute("rpc.grpc.status_code", code.value[0])
-                span.end()
+                    span.end()
 
         return call
 
@@ -344,7 +360,7 @@ class IdentityLayer:
 
         async def call(request: Any, context: Context) -> Any:
             try:
-                identity = await authenticate(name, context.invocation_metadata() or ())  # type: ignore[arg-type]
+                identity = await authenticate(name, metadata_of(context))
             except Unauthenticated:
                 # An expired credential is no reason to hide from its holder what everybody may see.
                 if not public:

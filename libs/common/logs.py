@@ -8,7 +8,7 @@ import traceback
 from datetime import UTC, datetime
 from typing import TextIO
 
-from opentelemetry import trace
+from libs.common.tracing import current_ids
 
 # Where a word begins in JSON, whose "\n" is a letter to a regular expression.
 _START = r"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))"
@@ -45,10 +45,9 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        context = trace.get_current_span().get_span_context()
-        if context.is_valid:
-            line["trace_id"] = trace.format_trace_id(context.trace_id)
-            line["span_id"] = trace.format_span_id(context.span_id)
+        ids = current_ids()
+        if ids is not None:
+            line["trace_id"], line["span_id"] = ids
         for key, value in vars(record).items():
             if key not in _STANDARD and key not in line:
                 line[key] = value

@@ -2,12 +2,11 @@
 
 Every served call is counted by service, method and status code, timed, and put into a trace. The W3C
 `traceparent` that came with a call continues its trace; a call without one starts a trace, so that logs can
-be joined by trace id even where no exporter is configured (then no SDK is loaded and a span costs a few
-microseconds).
+be joined by trace id even where no exporter is configured (then no SDK is loaded and no span is made).
 """
 
-import random
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +18,20 @@ import grpc
 import prometheus_client
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from libs.common.errors import Precondition
 from libs.common.identity import Metadata
+from libs.common.tracing import carry
+from libs.common.tracing import extract as extract
+from libs.common.tracing import inject as inject
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 # Labels are bounded even when a handler serves any name: more methods than this share one label.
 _METHODS_MAX = 1000
-_PROPAGATOR = TraceContextTextMapPropagator()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,73 @@ def new_registry() -> CollectorRegistry:
     return registry
 
 
+class _Series:
+    """One method's numbers. `counts` are calls by the bucket that their time fell in, not summed up."""
+
+    __slots__ = ("codes", "counts", "labels", "ok", "seconds")
+
+    def __init__(self, method: MethodName) -> None:
+        self.labels = (method.service, method.method)
+        self.ok = 0
+        self.codes: dict[grpc.StatusCode, int] = {}
+        self.counts = [0] * (len(_BUCKETS) + 1)
+        self.seconds = 0.0
+
+
+class _Calls(Collector):
+    """Counts and times calls; for each number the client library's own take a lock and a dozen calls."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, _Series] = {}
+        self._unknown = _Series(UNKNOWN_METHOD)
+
+    def record(self, method: MethodName, code: grpc.StatusCode, seconds: float) -> None:
+        """Count one call."""
+        series = self._series.get(method.full)
+        if series is None:
+            series = self._series_of(method)
+        if code is grpc.StatusCode.OK:
+            series.ok += 1
+        else:
+            series.codes[code] = series.codes.get(code, 0) + 1
+        series.counts[bisect_left(_BUCKETS, seconds)] += 1
+        series.seconds += seconds
+
+    def _series_of(self, method: MethodName) -> _Series:
+        if len(self._series) >= _METHODS_MAX:
+            return self._unknown
+        return self._series.setdefault(method.full, _Series(method))
+
+    def describe(self) -> Iterable[prometheus_client.Metric]:
+        """Return the metrics without their numbers."""
+        labels = ("grpc_service", "grpc_method")
+        yield CounterMetricFamily(
+            "grpc_server_handled", "Calls that ended, by status code.", labels=(*labels, "grpc_code")
+        )
+        yield HistogramMetricFamily(
+            "grpc_server_handling_seconds", "Time from the start of a call to its end.", labels=labels
+        )
+
+    def collect(self) -> Iterable[prometheus_client.Metric]:
+        """Return the metrics; called on the thread that serves them, beside `record`."""
+        handled, times = self.describe()
+        for series in (*self._series.values(), self._unknown):
+            codes = {grpc.StatusCode.OK: series.ok, **series.codes}
+            for code, count in codes.items():
+                if count:
+                    handled.add_metric((*series.labels, code.name), count)  # type: ignore[attr-defined]
+            counts = list(series.counts)
+            if not any(counts):
+                continue
+            buckets = []
+            total = 0
+            for bound, count in zip((*_BUCKETS, float("inf")), counts, strict=True):
+                total += count
+                buckets.append((floatToGoString(bound), total))  # type: ignore[no-untyped-call]
+            times.add_metric(series.labels, buckets, series.seconds)  # type: ignore[attr-defined]
+        return handled, times
+
+
 class Telemetry:
     """Counts, times and traces the calls of one process.
 
@@ -77,56 +147,29 @@ class Telemetry:
         self.registry = registry if registry is not None else new_registry()
         self._provider = tracer_provider
         self.tracer = tracer_provider.get_tracer("isthmus") if tracer_provider is not None else None
-        self._handled = prometheus_client.Counter(
-            "grpc_server_handled_total",
-            "Calls that ended, by status code.",
-            ("grpc_service", "grpc_method", "grpc_code"),
-            registry=self.registry,
-        )
-        self._seconds = prometheus_client.Histogram(
-            "grpc_server_handling_seconds",
-            "Time from the start of a call to its end.",
-            ("grpc_service", "grpc_method"),
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        self._codes: dict[tuple[str, grpc.StatusCode], Callable[[], None]] = {}
-        self._times: dict[str, Callable[[float], None]] = {}
+        self._calls = _Calls()
+        self.registry.register(self._calls)
 
     def record(self, method: MethodName, code: grpc.StatusCode, seconds: float) -> None:
-        """Count one call that ended with `code` after `seconds`."""
-        count = self._codes.get((method.full, code))
-        observe = self._times.get(method.full)
-        if count is None or observe is None:
-            if method.full not in self._times and len(self._times) >= _METHODS_MAX:
-                method = UNKNOWN_METHOD
-            count = self._handled.labels(method.service, method.method, code.name).inc
-            observe = self._seconds.labels(method.service, method.method).observe
-            self._codes[(method.full, code)] = count
-            self._times[method.full] = observe
-        count()
-        observe(seconds)
+        """Count one call that ended with `code` after `seconds`; one thread's."""
+        self._calls.record(method, code, seconds)
 
-    def start_server_span(self, method: MethodName, metadata: Metadata) -> trace.Span:
+    def start_server_span(self, method: MethodName, metadata: Metadata) -> trace.Span | None:
         """Return the span of a call that came in, after making it the current one of this task.
 
-        The caller ends it. It stays current until the task ends, as each call has a task of its own.
+        The caller ends it. It stays current until the task ends, as each call has a task of its own. Where no
+        exporter is configured there is no span; the call's trace is current all the same.
         """
+        if self.tracer is None:
+            carry(metadata)
+            return None
         parent = extract(metadata)
-        span: trace.Span
-        if self.tracer is not None:
-            span = self.tracer.start_span(
-                method.full.removeprefix("/"),
-                context=parent,
-                kind=trace.SpanKind.SERVER,
-                attributes={"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.method},
-            )
-        else:
-            span = trace.get_current_span(parent)
-            if not span.get_span_context().is_valid:
-                span = trace.NonRecordingSpan(
-                    trace.SpanContext(random.getrandbits(128) or 1, random.getrandbits(64) or 1, False)
-                )
+        span = self.tracer.start_span(
+            method.full.removeprefix("/"),
+            context=parent,
+            kind=trace.SpanKind.SERVER,
+            attributes={"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.method},
+        )
         otel_context.attach(trace.set_span_in_context(span, parent))
         return span
 
@@ -146,22 +189,6 @@ class Telemetry:
         shutdown = getattr(self._provider, "shutdown", None)
         if shutdown is not None:
             shutdown()
-
-
-def extract(metadata: Metadata) -> otel_context.Context:
-    """Return the trace context that a call's metadata brings; an empty one when it brings none."""
-    for key, _ in metadata:
-        if key == "traceparent":
-            carrier = {k: v for k, v in metadata if k in ("traceparent", "tracestate") and isinstance(v, str)}
-            return _PROPAGATOR.extract(carrier, otel_context.Context())
-    return otel_context.Context()
-
-
-def inject() -> list[tuple[str, str]]:
-    """Return the metadata that carries the current trace to whom we call; none outside a trace."""
-    carrier: dict[str, str] = {}
-    _PROPAGATOR.inject(carrier)
-    return list(carrier.items())
 
 
 def setup_tracing(service: str, otlp_endpoint: str) -> trace.TracerProvider | None:

@@ -7,7 +7,6 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1 import trace_pb2
 from prometheus_client import CollectorRegistry
@@ -17,6 +16,7 @@ from libs.common.echo import EchoService, EchoStub
 from libs.common.logs import JsonFormatter
 from libs.common.telemetry import Telemetry, setup_tracing
 from libs.common.testing import running_server
+from libs.common.tracing import current_ids
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
@@ -105,7 +105,9 @@ async def test_without_an_exporter_logs_of_both_services_still_share_the_trace(
     seen: list[str] = []
 
     async def note(value: str) -> str:
-        seen.append(f"{trace.get_current_span().get_span_context().trace_id:032x}")
+        ids = current_ids()
+        assert ids is not None
+        seen.append(ids[0])
         record = logging.makeLogRecord({"msg": "x", "levelname": "INFO"})
         assert f'"trace_id": "{seen[-1]}"' in JsonFormatter("s").format(record)
         return value

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from libs.common.interceptor import LayeredInterceptor
-from libs.common.layers import Behaviour, ErrorsLayer, Method
+from libs.common.layers import Behaviour, ErrorsLayer, Method, metadata_of
 from libs.common.telemetry import MethodName
 
 
@@ -106,3 +106,27 @@ async def test_writing_to_a_caller_who_is_gone_is_a_cancellation_and_no_fault_of
     with pytest.raises(asyncio.CancelledError):
         await call(None, SimpleNamespace())  # type: ignore[arg-type]
     assert caplog.records == []
+
+
+async def test_layers_see_the_metadata_of_their_own_call() -> None:
+    seen: list[Any] = []
+
+    class Looking:
+        def wrap(self, method: Method, inner: Behaviour) -> Behaviour:
+            async def call(request: Any, context: Any) -> Any:
+                seen.append(metadata_of(context))
+                return await inner(request, context)
+
+            return call
+
+    interceptor = LayeredInterceptor([Looking()], [], lambda: ())
+    handler: Any = grpc.unary_unary_rpc_method_handler(echo)
+
+    async def serve(number: int) -> None:
+        details = SimpleNamespace(method="/x.Y/Z", invocation_metadata=(("number", str(number)),))
+        wrapped = await interceptor.intercept_service(answering(handler), details)
+        await asyncio.sleep(0)
+        await wrapped.unary_unary("hallo", None)
+
+    await asyncio.gather(*(serve(number) for number in range(3)))
+    assert seen == [(("number", str(number)),) for number in range(3)]

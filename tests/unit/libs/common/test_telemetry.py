@@ -34,6 +34,28 @@ def test_calls_are_counted_by_service_method_and_code() -> None:
     assert telemetry.registry.get_sample_value("grpc_server_handling_seconds_count", labels) == 3
 
 
+def test_times_fall_in_buckets_up_to_their_bound() -> None:
+    telemetry = Telemetry("t", CollectorRegistry())
+    for seconds in (0.0005, 0.0006, 0.002, 99.0):
+        telemetry.record(MethodName.parse("/a.B/C"), grpc.StatusCode.OK, seconds)
+
+    def below(bound: str) -> float | None:
+        labels = {"grpc_service": "a.B", "grpc_method": "C", "le": bound}
+        return telemetry.registry.get_sample_value("grpc_server_handling_seconds_bucket", labels)
+
+    assert [below(bound) for bound in ("0.0005", "0.001", "0.0025", "30.0", "+Inf")] == [1, 2, 3, 3, 4]
+    labels = {"grpc_service": "a.B", "grpc_method": "C"}
+    total = telemetry.registry.get_sample_value("grpc_server_handling_seconds_sum", labels)
+    assert total == pytest.approx(99.0031)
+
+
+def test_two_telemetries_cannot_share_a_registry() -> None:
+    registry = CollectorRegistry()
+    Telemetry("one", registry)
+    with pytest.raises(ValueError, match="Duplicated"):
+        Telemetry("other", registry)
+
+
 def test_labels_stay_bounded_whatever_is_called() -> None:
     telemetry = Telemetry("t", CollectorRegistry())
     for n in range(5000):
