@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from isthmus.engine.v1 import engine_pb2, plan_pb2
-from libs.common.errors import Invalid
+from libs.cli.files import read_text
+from libs.common.errors import Error, Invalid
 from libs.common.names import shown
 from libs.common.suggest import did_you_mean
 
@@ -42,10 +45,25 @@ def tensor_from_json(spec: engine_pb2.TensorSpec, value: object) -> engine_pb2.I
     Raises:
         Invalid: for lists of different lengths, a value that isn't of the type, more than 8 dimensions.
     """
-    shape = _shape(spec.name, value)
-    letter = _LETTERS[spec.type]
+    shape, data = packed(spec.name, _LETTERS[spec.type], type_name(spec.type), value)
+    return engine_pb2.InferTensor(name=spec.name, type=spec.type, shape=shape, data=data)
+
+
+def packed(name: str, letter: str, type_: str, value: object) -> tuple[list[int], bytes]:
+    """Return shape and little-endian bytes of nested lists.
+
+    Args:
+        name: the input's, for messages.
+        letter: what `struct` calls the elements' type.
+        type_: what people call it.
+        value: the lists.
+
+    Raises:
+        Invalid: as `tensor_from_json`.
+    """
+    shape = shape_of(name, value)
     data = bytearray()
-    for each in _elements(spec.name, value, shape):
+    for each in elements(name, value, shape):
         if letter == "?":
             fits = isinstance(each, bool)
         elif letter in _FLOATS:
@@ -58,13 +76,13 @@ def tensor_from_json(spec: engine_pb2.TensorSpec, value: object) -> engine_pb2.I
             data += struct.pack(f"<{letter}", each)
         except (struct.error, ValueError, OverflowError) as error:
             raise Invalid(
-                f"input {shown(spec.name)}: {shown(str(each))} is no {type_name(spec.type)}",
-                reason="BAD_INPUT",
+                f"input {shown(name)}: {shown(str(each))} is no {type_}", reason="BAD_INPUT"
             ) from error
-    return engine_pb2.InferTensor(name=spec.name, type=spec.type, shape=shape, data=bytes(data))
+    return shape, bytes(data)
 
 
-def _shape(name: str, value: object) -> list[int]:
+def shape_of(name: str, value: object) -> list[int]:
+    """Return the shape that nested lists begin with; raise Invalid for more than 8 dimensions."""
     shape: list[int] = []
     while isinstance(value, list):
         if len(shape) == _MAX_DIMENSIONS:
@@ -78,7 +96,7 @@ def _shape(name: str, value: object) -> list[int]:
     return shape
 
 
-def _elements(name: str, value: object, shape: Sequence[int]) -> Iterator[object]:
+def elements(name: str, value: object, shape: Sequence[int]) -> Iterator[object]:
     """Yield the elements of nested lists in row-major order; all lists of a level must be of one length."""
     if not shape:
         if isinstance(value, list):
@@ -93,7 +111,7 @@ def _elements(name: str, value: object, shape: Sequence[int]) -> Iterator[object
             reason="BAD_INPUT",
         )
     for each in value:
-        yield from _elements(name, each, shape[1:])
+        yield from elements(name, each, shape[1:])
 
 
 def tensors_from_json(specs: Sequence[engine_pb2.TensorSpec], values: object) -> list[engine_pb2.InferTensor]:
@@ -102,9 +120,18 @@ def tensors_from_json(specs: Sequence[engine_pb2.TensorSpec], values: object) ->
     Raises:
         Invalid: for an input that is missing, unknown or not of its type.
     """
+    given = by_name([spec.name for spec in specs], values)
+    return [tensor_from_json(spec, given[spec.name]) for spec in specs]
+
+
+def by_name(names: Sequence[str], values: object) -> dict[str, object]:
+    """Return `values` as an object that has a value for each of `names` and for nothing else.
+
+    Raises:
+        Invalid: for another, naming what is missing or unknown.
+    """
     if not isinstance(values, dict):
         raise Invalid("inputs: must be an object of arrays by name", reason="BAD_INPUT")
-    names = [spec.name for spec in specs]
     for name in values:
         if name not in names:
             hint = did_you_mean(name, names) or f"; there are {', '.join(names)}"
@@ -112,21 +139,60 @@ def tensors_from_json(specs: Sequence[engine_pb2.TensorSpec], values: object) ->
     missing = [name for name in names if name not in values]
     if missing:
         raise Invalid(f"inputs: {', '.join(map(shown, missing))} is missing", reason="BAD_INPUT")
-    return [tensor_from_json(spec, values[spec.name]) for spec in specs]
+    return values
+
+
+def read_inputs(given: str) -> object:
+    """Return what `--inputs` holds: JSON, or `@FILE` with it.
+
+    Raises:
+        Invalid, NotFound: when it is no JSON, a name comes twice, or a number is too large for any type.
+    """
+    text = read_text(Path(given[1:]), "--inputs") if given.startswith("@") else given
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_float=_finite)
+    except Error:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"--inputs: is no JSON: {error}", reason="BAD_INPUT") from error
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object's members; Python would keep the last of those of one name."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise Invalid(f"--inputs: {shown(name)} is given twice", reason="BAD_INPUT")
+        found[name] = value
+    return found
+
+
+def _finite(text: str) -> float:
+    """Return a number; Python would make an infinity of one that is too large."""
+    number = float(text)
+    if math.isinf(number):
+        raise Invalid(f"--inputs: {shown(text)} is too large for any type", reason="BAD_INPUT")
+    return number
 
 
 def tensor_to_json(tensor: engine_pb2.InferTensor) -> object:
     """Return an output as nested lists; what isn't finite is the text JSON has no number for."""
-    letter = _LETTERS[tensor.type]
-    flat = [each for (each,) in struct.iter_unpack(f"<{letter}", tensor.data)]
+    return unpacked(_LETTERS[tensor.type], tensor.shape, tensor.data)
+
+
+def unpacked(letter: str, shape: Sequence[int], data: bytes) -> object:
+    """Return little-endian bytes as nested lists; `letter` is what `struct` calls the elements' type."""
+    flat = [each for (each,) in struct.iter_unpack(f"<{letter}", data)]
     if letter in _FLOATS:
         flat = [each if math.isfinite(each) else str(each) for each in flat]
-    return _nested(flat, tensor.shape) if tensor.shape else flat[0]
+    return nested(flat, shape)
 
 
-def _nested(flat: list[Any], shape: Sequence[int]) -> list[Any]:
-    """Return elements in row-major order as lists in lists."""
+def nested(flat: list[Any], shape: Sequence[int]) -> Any:
+    """Return elements in row-major order as lists in lists; without dimensions, the element itself."""
+    if not shape:
+        return flat[0]
     if len(shape) == 1:
         return flat
     size = math.prod(shape[1:])
-    return [_nested(flat[number * size : (number + 1) * size], shape[1:]) for number in range(shape[0])]
+    return [nested(flat[number * size : (number + 1) * size], shape[1:]) for number in range(shape[0])]

@@ -1,4 +1,4 @@
-"""A cloud for tests of the command: scheduler, engine and blob store as far as a client sees them.
+"""A cloud for tests of the command: what is behind the gateway, as far as a client sees it.
 
 It keeps what it is sent, does nothing with it, and is set by hand: `cloud.jobs["j"].status.state = ...`.
 Whoever wants a real one starts the local stack.
@@ -20,6 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from isthmus.deployer.v1 import blob_pb2, blob_pb2_grpc, manifest_pb2
 from isthmus.engine.v1 import engine_pb2, engine_pb2_grpc
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2, scheduler_pb2_grpc
+from libs.cli.testing_serving import FakeServing, FakeTuner
 
 Context = grpc.ServicerContext
 KEY = f"isk_{'0' * 16}_{'0' * 64}"
@@ -42,6 +43,8 @@ class FakeCloud:
         explanation: what Explain says.
         outputs: what Infer says.
         operators: what ListOperators says.
+        serving: models behind endpoints.
+        tuner: experiments.
     """
 
     def __init__(self) -> None:
@@ -61,6 +64,8 @@ class FakeCloud:
         self.explanation = engine_pb2.Explanation()
         self.outputs: list[engine_pb2.InferTensor] = []
         self.operators = engine_pb2.ListOperatorsResponse()
+        self.serving = FakeServing()
+        self.tuner = FakeTuner()
         self._lock = threading.Lock()
         self._revision = 0
 
@@ -317,6 +322,8 @@ def fake_cloud() -> Iterator[FakeCloud]:
     scheduler_pb2_grpc.add_NodeServiceServicer_to_server(_Nodes(cloud), server)
     engine_pb2_grpc.add_EngineServiceServicer_to_server(_Engine(cloud), server)
     blob_pb2_grpc.add_BlobServiceServicer_to_server(_Blobs(cloud), server)  # type: ignore[abstract]
+    cloud.serving.add_to(server)
+    cloud.tuner.add_to(server)
     healthy = health.HealthServicer()
     healthy.set("gateway", health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)

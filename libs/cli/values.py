@@ -13,14 +13,19 @@ from libs.task.duration import parse_duration
 
 
 class Duration(click.ParamType[float]):
-    """A duration such as 250ms, 30s, 5m, 12h or 30d; the value is in seconds."""
+    """A duration such as 250ms, 30s, 5m, 12h or 30d; the value is in seconds. With `zero`, 0 is one, too."""
 
     name = "duration"
+
+    def __init__(self, *, zero: bool = False) -> None:
+        self._zero = zero
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return seconds, or fail naming the value and the forms allowed."""
         if isinstance(value, int | float):
             return float(value)
+        if self._zero and _NOTHING.fullmatch(str(value)):
+            return 0.0
         try:
             return parse_duration(str(value), "duration")
         except Invalid as error:
@@ -96,11 +101,58 @@ class Bounds(click.ParamType[tuple[str, int, int]]):
         return match[1], least, most
 
 
+class Vary(click.ParamType[tuple[str, tuple[float, ...]]]):
+    """What may vary, such as max_batch_rows=1,4,16; the value is its name and its values, ascending."""
+
+    name = "values"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[float, ...]]:
+        """Return name and values; whether they may be tried the tuner says."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, rest = str(value).partition("=")
+        found = [_finite(part.strip()) for part in rest.split(",")] if equals and name else [None]
+        values = [each for each in found if each is not None]
+        if len(values) != len(found):
+            self.fail(
+                f"{shown(str(value))}: write NAME=VALUE,VALUE,..., such as max_batch_rows=1,4,16", param, ctx
+            )
+        return name, tuple(sorted(values))
+
+
+class Limits(click.ParamType[tuple[str, float]]):
+    """A bound on a metric, such as p99_ms=60; the value is the metric's name and the largest value."""
+
+    name = "limit"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float]:
+        """Return name and largest value; which metrics there are the tuner says."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, rest = str(value).partition("=")
+        found = _finite(rest.strip())
+        if not equals or not name or found is None:
+            self.fail(f"{shown(str(value))}: write METRIC=VALUE, such as p99_ms=60", param, ctx)
+        return name, found
+
+
+def _finite(text: str) -> float | None:
+    """Return a number, or None for a text that is none."""
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
 DURATION = Duration()
+DELAY = Duration(zero=True)
 PERCENTAGES = Percentages()
 SIZE = Size()
 CPUS = Cpus()
 BOUNDS = Bounds()
+VARY = Vary()
+LIMITS = Limits()
 
 _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMGT]i?)?B?", re.ASCII)
 _UNITS: dict[str, int] = {
@@ -109,6 +161,8 @@ _UNITS: dict[str, int] = {
     **{unit: int(1000**power) for power, unit in enumerate("KMGT", 1)},
 }
 _CPUS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?", re.ASCII)
+_NOTHING = re.compile(r"0(?:ms|s|m|h|d)?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?", re.ASCII)
 _BOUNDS = re.compile(r"([^=\s]{1,128})=([0-9]{1,18})(?:\.\.([0-9]{1,18}))?", re.ASCII)
 
 

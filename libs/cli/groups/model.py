@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import click
@@ -11,14 +10,13 @@ import click
 from isthmus.deployer.v1 import manifest_pb2
 from isthmus.engine.v1 import engine_pb2, engine_pb2_grpc
 from libs.cli.blobs import download, stat, upload
-from libs.cli.files import check_target, read_text
+from libs.cli.files import check_target
 from libs.cli.main import Group
 from libs.cli.output import as_dict, human_bytes, human_seconds
 from libs.cli.session import Session, with_session
-from libs.cli.tensors import tensor_to_json, tensors_from_json, type_name
+from libs.cli.tensors import read_inputs, tensor_to_json, tensors_from_json, type_name
 from libs.cli.values import BOUNDS
-from libs.common.errors import Error, Internal, Invalid, NotFound
-from libs.common.names import shown
+from libs.common.errors import Internal, NotFound
 
 _OPTIMIZE_S = 3600.0
 _DIGEST = "sha256:"
@@ -201,13 +199,7 @@ def explain(
 @with_session
 def infer(session: Session, plan: str, inputs: str) -> None:
     """Run PLAN, a file or a digest, and print its outputs as nested lists."""
-    text = read_text(Path(inputs[1:]), "--inputs") if inputs.startswith("@") else inputs
-    try:
-        values = json.loads(text, object_pairs_hook=_unique, parse_float=_finite)
-    except Error:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise Invalid(f"--inputs: is no JSON: {error}", reason="BAD_INPUT") from error
+    values = read_inputs(inputs)
     blob = _blob(session, plan)
     parent = str(session.tenant)
     described = session.call(_stub(session).Explain, engine_pb2.ExplainRequest(parent=parent, plan=blob))
@@ -218,24 +210,6 @@ def infer(session: Session, plan: str, inputs: str) -> None:
     found = {each.name: tensor_to_json(each) for each in outputs}
     text = "\n".join(f"{name} = {json.dumps(value)}" for name, value in found.items())
     session.output.values(found, text)
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object's members; Python would keep the last of those of one name."""
-    found: dict[str, object] = {}
-    for name, value in pairs:
-        if name in found:
-            raise Invalid(f"--inputs: {shown(name)} is given twice", reason="BAD_INPUT")
-        found[name] = value
-    return found
-
-
-def _finite(text: str) -> float:
-    """Return a number; Python would make an infinity of one that is too large."""
-    number = float(text)
-    if math.isinf(number):
-        raise Invalid(f"--inputs: {shown(text)} is too large for any type", reason="BAD_INPUT")
-    return number
 
 
 @model.command()
