@@ -164,6 +164,8 @@ def services(layout: Layout, options: Options, environ: Mapping[str, str]) -> li
             TUNNEL,
             *("services.gateway", "--role", "tunnel"),
             DATA_DIR=layout.data_dir("tunnel"),
+            # Empty: what scripts ask is answered with NO_SERVING.
+            SERVING_TARGET="" if "serving" in options.without else local(SERVING),
         ),
         service(
             "engine",

@@ -82,6 +82,13 @@ def test_the_tuner_measures_the_models_of_this_stacks_serving() -> None:
         assert process.behind_the_door
 
 
+def test_what_devices_ask_goes_to_this_stacks_serving() -> None:
+    found = by_name(Options(port_offset=100))["tunnel"].environment
+    assert found["ISTHMUS_TUNNEL_SERVING_TARGET"] == "127.0.0.1:7550"
+    without = by_name(Options(without=("serving",)))["tunnel"].environment
+    assert without["ISTHMUS_TUNNEL_SERVING_TARGET"] == ""
+
+
 def test_etcd_is_where_the_scheduler_looks_for_it() -> None:
     options = Options(port_offset=100)
     etcd = topology.etcd(Path("/bin/etcd"), Layout(Path("/h")), options)
