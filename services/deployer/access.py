@@ -7,8 +7,8 @@ _DEVICE = Access(kinds=frozenset({"device"}))
 _EVERYONE = frozenset({"user", "device"})
 # Each acts on behalf of a tenant, and sees that tenant's blobs.
 _KEEPERS = frozenset({"engine", "scheduler-runner", "serving"})
-# The tuner gives its trials the model that is served.
-_READERS = _KEEPERS | {"tuner"}
+# The tuner gives its trials the model that is served; the simulator tries versions before they are published.
+_READERS = _KEEPERS | {"tuner", "simulator"}
 # The scheduler moves no files; it only ends what the jobs that it removes have pinned.
 _UNPINNERS = frozenset(PINNERS)
 

@@ -8,9 +8,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from libs.common.client import Channel, ServiceIdentity, client_credentials, create_channel
 from libs.common.clock import Clock, SystemClock
 from libs.common.errors import Invalid
-from libs.common.identity import IdentityVerifier, load_or_create_key, load_trust_dir, publish_key
+from libs.common.identity import (
+    IdentityIssuer,
+    IdentityVerifier,
+    load_or_create_key,
+    load_trust_dir,
+    publish_key,
+)
 from libs.common.rand import Randomness, SystemRandomness
 from libs.common.server import AddsItself, Server, create_server, serve
 from libs.common.sql import open_database
@@ -26,6 +33,7 @@ from services.deployer.domain.census import Census
 from services.deployer.domain.feed import Feed
 from services.deployer.domain.fleet import Fleet
 from services.deployer.domain.housekeeping import Housekeeping
+from services.deployer.domain.preflight import Preflights, Simulator
 from services.deployer.domain.pull import Pull
 from services.deployer.domain.reconciler import Reconciler
 from services.deployer.domain.releases import Releases
@@ -34,6 +42,7 @@ from services.deployer.domain.signals import Signals
 from services.deployer.domain.trust import Notary, Roots
 from services.deployer.metrics import Metrics
 from services.deployer.notary import KeyNotary, load_signing_keys
+from services.deployer.simulator import RemoteSimulator
 from services.deployer.store import Store
 from services.deployer.stores.sql import SqlStore
 
@@ -79,8 +88,9 @@ def build(
     metrics: Metrics,
     clock: Clock,
     randomness: Randomness,
+    simulator: Simulator | None = None,
 ) -> Deployer:
-    """Put the parts together; does no IO."""
+    """Put the parts together; does no IO. Without a `simulator` versions are published untried."""
     signals, books = Signals(), Books()
     blobs = Blobs(store, files, clock, on_bytes=metrics.blob_bytes)
     census = Census(store, books, clock)
@@ -96,6 +106,7 @@ def build(
         clock,
         set_ttl=timedelta(seconds=config.device_set_ttl_s),
     )
+    preflights = Preflights(store, simulator, metrics, clock)
     reconciler = Reconciler(store, census, signals, metrics, clock, recheck_s=config.reconcile_interval_s)
     housekeeping = Housekeeping(
         store,
@@ -115,7 +126,7 @@ def build(
         reconciler,
         housekeeping,
         services=(
-            service.TaskService(Catalogue(store, blobs, notary, clock)),
+            service.TaskService(Catalogue(store, blobs, notary, preflights, clock)),
             service.BlobService(blobs),
             service.TrustService(Roots(store, notary, clock)),
             service_devices.DeviceService(fleet),
@@ -126,6 +137,17 @@ def build(
             service.AuditService(Audit(store)),
         ),
     )
+
+
+def open_simulator(config: DeployerConfig, issuer: IdentityIssuer) -> Channel:
+    """Return a channel to the simulator, on which this service says who it is."""
+    credentials = None
+    if config.simulator_ca_file is not None:
+        credentials = client_credentials(
+            config.simulator_ca_file, config.simulator_cert_file, config.simulator_key_file
+        )
+    identity = ServiceIdentity(issuer, "simulator")
+    return create_channel(config.simulator_target, credentials=credentials, identity=identity)
 
 
 async def run(config: DeployerConfig) -> None:
@@ -159,7 +181,12 @@ async def run(config: DeployerConfig) -> None:
         store = SqlStore(database)
         stack.push_async_callback(store.close)
         files = await asyncio.to_thread(BlobFiles, config.data_dir)
-        deployer = build(config, store, files, notary, metrics, clock, randomness)
+        simulator = None
+        if config.simulator_target:
+            issuer = IdentityIssuer(NAME, identity_key, clock)
+            channel = await stack.enter_async_context(open_simulator(config, issuer))
+            simulator = RemoteSimulator(channel, config.simulator_timeout_s)
+        deployer = build(config, store, files, notary, metrics, clock, randomness, simulator)
         verifier = IdentityVerifier(NAME, load_trust_dir(config.identity_trust_dir), clock)
         server: Server = create_server(
             config, deployer.services, access=ACCESS, verifier=verifier, telemetry=telemetry, clock=clock

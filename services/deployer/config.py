@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from libs.common.config import ServiceConfig
+from libs.common.service_config import is_loopback_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,22 @@ class DeployerConfig(ServiceConfig):
             "min": 0.1,
         },
     )
+    simulator_target: str = field(
+        default="",
+        metadata={"help": "host:port of the simulator that tries versions; empty publishes them untried"},
+    )
+    simulator_ca_file: Path | None = field(
+        default=None, metadata={"help": "authority (PEM) of the simulator, off the loopback"}
+    )
+    simulator_cert_file: Path | None = field(
+        default=None, metadata={"help": "certificate (PEM) shown to the simulator"}
+    )
+    simulator_key_file: Path | None = field(
+        default=None, metadata={"help": "private key (PEM) of that certificate"}
+    )
+    simulator_timeout_s: float = field(
+        default=200.0, metadata={"help": "seconds that publishing waits for the simulator", "min": 1.0}
+    )
     push_log_count: int = field(
         default=200_000,
         metadata={"help": "changes kept for gateways that lag (about 250 bytes each)", "min": 1000},
@@ -76,5 +93,10 @@ class DeployerConfig(ServiceConfig):
         yield from ServiceConfig.validate(self)
         if self.next_signing_key_file == self.signing_key_file:
             yield "--next-signing-key-file: is the same file as --signing-key-file"
+        if (self.simulator_cert_file is None) != (self.simulator_key_file is None):
+            yield "--simulator-cert-file, --simulator-key-file: give both or none"
+        target = self.simulator_target
+        if target and not is_loopback_target(target) and self.simulator_ca_file is None:
+            yield f"--simulator-target: {target!r} is off the loopback; give --simulator-ca-file"
         if self.identity_trust_dir is None:
             yield "--identity-trust-dir: is missing; without it no caller can be believed"

@@ -1,4 +1,4 @@
-"""Between messages and domain values: the only code that knows both."""
+"""Between messages and domain values: the only code that knows both, with `convert_tasks`."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +17,11 @@ from isthmus.deployer.v1 import (
     pull_pb2,
     push_index_pb2,
     release_pb2,
-    task_pb2,
 )
 from isthmus.trust.v1 import trust_pb2
 from libs.common.errors import Invalid
-from libs.common.names import TaskName, TenantName, VersionName, check_id
+from libs.common.names import TenantName, VersionName, check_id
 from libs.common.paging import decode_token, encode_token, page_size
-from services.deployer.domain.catalogue import NewTask
 from services.deployer.domain.feed import Batch
 from services.deployer.domain.fleet import DeviceView, Enrolment
 from services.deployer.domain.model import (
@@ -36,8 +34,6 @@ from services.deployer.domain.model import (
     Stage,
     StageReport,
     StepStatus,
-    Task,
-    Version,
 )
 from services.deployer.domain.pull import Plan, Wish
 from services.deployer.domain.release_rules import share_of
@@ -148,36 +144,7 @@ def page(
     return messages, encode_token({field: key(values[len(messages) - 1])}) if more else ""
 
 
-# ---- tasks, versions, blobs ----
-def new_task(request: task_pb2.CreateTaskRequest) -> NewTask:
-    """Read a request; raise Invalid for a malformed parent or id."""
-    tenant = tenant_of(request.parent)
-    name = TaskName(tenant, check_id(request.task_id, "task_id"))
-    return NewTask(name, request.description, request.request_id, fingerprint(request))
-
-
-def task(value: Task) -> task_pb2.Task:
-    """Write a task."""
-    return task_pb2.Task(
-        name=str(value.name),
-        description=value.description,
-        create_time=timestamp(value.create_time),
-        etag=str(value.revision),
-    )
-
-
-def version(value: Version) -> task_pb2.Version:
-    """Write a version."""
-    return task_pb2.Version(
-        name=str(value.name),
-        manifest=trust_pb2.Signed.FromString(value.manifest),
-        manifest_digest=value.manifest_digest,
-        create_time=timestamp(value.create_time),
-        publisher=value.publisher,
-        total_bytes=value.total_bytes,
-    )
-
-
+# ---- blobs ----
 def signed_bytes(message: trust_pb2.Signed) -> bytes:
     """Return signed bytes for the domain, which only passes them on."""
     return message.SerializeToString(deterministic=True)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from libs.common.names import ReleaseName
 from services.deployer.domain.model import Counts, ReleaseState, Stage
 
+_PREFLIGHTS = ("passed", "failed", "skipped", "error")
 _STAGES = ("targeted", *(stage.name.lower() for stage in Stage))
 
 
@@ -43,6 +44,18 @@ class Metrics:
             ("stage",),
             registry=registry,
         )
+        self._preflights = Counter(
+            "isthmus_deployer_preflights_total",
+            "Pre-flights: " + ", ".join(_PREFLIGHTS) + ".",
+            ("outcome",),
+            registry=registry,
+        )
+        self._preflight_seconds = Histogram(
+            "isthmus_deployer_preflight_seconds",
+            "Time that publishing waited for the simulator's verdict.",
+            buckets=(0.5, 1, 2, 4, 8, 16, 32, 64, 128),
+            registry=registry,
+        )
         self._counts: dict[ReleaseName, Counts] = {}
         for stage in Stage:
             self._reports.labels(stage.name.lower())
@@ -50,6 +63,8 @@ class Metrics:
             self._bytes.labels(direction)
         for decision in ("step", "succeed", "pause", "roll_back"):
             self._decisions.labels(decision)
+        for outcome in _PREFLIGHTS:
+            self._preflights.labels(outcome)
         self.states({})
         self._show()
 
@@ -60,6 +75,12 @@ class Metrics:
     def reported(self, stage: Stage) -> None:
         """See `Meter`."""
         self._reports.labels(stage.name.lower()).inc()
+
+    def preflight(self, outcome: str, seconds: float) -> None:
+        """See `Meter`."""
+        self._preflights.labels(outcome).inc()
+        if outcome in ("passed", "failed"):
+            self._preflight_seconds.observe(seconds)
 
     def blob_bytes(self, direction: str, count: int) -> None:
         """See `Meter`."""

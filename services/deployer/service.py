@@ -26,7 +26,7 @@ from isthmus.trust.v1 import trust_pb2
 from libs.common.access import require_tenant
 from libs.common.identity import current_identity
 from libs.common.names import DeviceName, ReleaseName, TaskName, TenantName, VersionName
-from services.deployer import convert
+from services.deployer import convert, convert_tasks
 from services.deployer.domain.audit import Audit
 from services.deployer.domain.blobs import Blobs
 from services.deployer.domain.catalogue import Catalogue
@@ -77,15 +77,15 @@ class TaskService(task_pb2_grpc.TaskServiceServicer):
         self, request: task_pb2.CreateTaskRequest, context: Context
     ) -> task_pb2.CreateTaskResponse:
         """See the proto."""
-        new = convert.new_task(request)
+        new = convert_tasks.new_task(request)
         own(new.name)
         task = await self._catalogue.create_task(new, actor())
-        return task_pb2.CreateTaskResponse(task=convert.task(task))
+        return task_pb2.CreateTaskResponse(task=convert_tasks.task(task))
 
     async def GetTask(self, request: task_pb2.GetTaskRequest, context: Context) -> task_pb2.GetTaskResponse:
         """See the proto."""
         task = await self._catalogue.get_task(own(TaskName.parse(request.name)))
-        return task_pb2.GetTaskResponse(task=convert.task(task))
+        return task_pb2.GetTaskResponse(task=convert_tasks.task(task))
 
     async def ListTasks(
         self, request: task_pb2.ListTasksRequest, context: Context
@@ -94,26 +94,24 @@ class TaskService(task_pb2_grpc.TaskServiceServicer):
         tenant = own_tenant(request.parent)
         after, limit = convert.text_page(request.page_token, request.page_size, "task")
         tasks = await self._catalogue.list_tasks(tenant, after, limit)
-        page, token = convert.page(tasks, convert.task, limit, "task", lambda t: t.name.task)
+        page, token = convert.page(tasks, convert_tasks.task, limit, "task", lambda t: t.name.task)
         return task_pb2.ListTasksResponse(tasks=page, next_page_token=token)
 
     async def PublishVersion(
         self, request: task_pb2.PublishVersionRequest, context: Context
     ) -> task_pb2.PublishVersionResponse:
         """See the proto."""
-        parent = own(TaskName.parse(request.parent, "parent"))
-        manifest = convert.signed_bytes(request.manifest)
-        version = await self._catalogue.publish(
-            parent, manifest, actor(), validate_only=request.validate_only
-        )
-        return task_pb2.PublishVersionResponse(version=convert.version(version))
+        new = convert_tasks.publication(request)
+        own(new.task)
+        version = await self._catalogue.publish(new, actor())
+        return task_pb2.PublishVersionResponse(version=convert_tasks.version(version))
 
     async def GetVersion(
         self, request: task_pb2.GetVersionRequest, context: Context
     ) -> task_pb2.GetVersionResponse:
         """See the proto."""
         version = await self._catalogue.get_version(own(VersionName.parse(request.name)))
-        return task_pb2.GetVersionResponse(version=convert.version(version))
+        return task_pb2.GetVersionResponse(version=convert_tasks.version(version))
 
     async def ListVersions(
         self, request: task_pb2.ListVersionsRequest, context: Context
@@ -122,7 +120,7 @@ class TaskService(task_pb2_grpc.TaskServiceServicer):
         parent = own(TaskName.parse(request.parent, "parent"))
         before, limit = convert.number_page(request.page_token, request.page_size, "version")
         versions = await self._catalogue.list_versions(parent, before, limit)
-        page, token = convert.page(versions, convert.version, limit, "version", lambda v: v.sequence)
+        page, token = convert.page(versions, convert_tasks.version, limit, "version", lambda v: v.sequence)
         return task_pb2.ListVersionsResponse(versions=page, next_page_token=token)
 
 

@@ -76,6 +76,10 @@ class Tx(Protocol):
         """Return versions by descending sequence, those below `before`."""
         ...
 
+    def newest_events(self, task: TaskName) -> BlobRef | None:
+        """Return the recorded events of the newest of a task's versions that was tried over some, or None."""
+        ...
+
     # ---- trust roots ----
     def add_root(self, root: Root) -> None:
         """Store a new root."""

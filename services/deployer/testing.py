@@ -2,13 +2,13 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from google.protobuf.duration_pb2 import Duration
 from prometheus_client import CollectorRegistry
 
@@ -46,6 +46,7 @@ from services.deployer.app import MIGRATIONS, NAME, Deployer, build
 from services.deployer.blob_files import BlobFiles
 from services.deployer.config import DeployerConfig
 from services.deployer.domain.blobs import PINNERS, Files
+from services.deployer.domain.preflight import Simulator
 from services.deployer.metrics import Metrics
 from services.deployer.notary import KeyNotary
 from services.deployer.store import Store
@@ -114,8 +115,10 @@ async def running_deployer(
     notary: KeyNotary | None = None,
     randomness: Randomness | None = None,
     config: DeployerConfig | None = None,
+    simulator: Simulator | None = None,
+    trusted: Mapping[str, Ed25519PublicKey] | None = None,
 ) -> AsyncIterator[Running]:
-    """Serve a deployer out of `folder` on a free port, loops and all."""
+    """Serve a deployer out of `folder` on a free port, loops and all; it believes `trusted` services too."""
     clock, randomness = clock or SystemClock(), randomness or SystemRandomness()
     config = config or DeployerConfig(port=0, metrics_port=-1, identity_trust_dir=folder)
     store = store or await sql_store(folder)
@@ -128,6 +131,7 @@ async def running_deployer(
         Metrics(registry),
         clock,
         randomness,
+        simulator,
     )
     try:
         async with (
@@ -137,7 +141,7 @@ async def running_deployer(
                 audience=NAME,
                 clock=clock,
                 config=config,
-                trusted={name: key.public_key() for name, key in KEEPER_KEYS.items()},
+                trusted={name: key.public_key() for name, key in KEEPER_KEYS.items()} | dict(trusted or {}),
             ) as channel,
             deployer.running(),
         ):
@@ -213,7 +217,12 @@ class Client:
         return await self.publish_manifest(manifest)
 
     async def publish_manifest(
-        self, manifest: manifest_pb2.TaskManifest, *, validate_only: bool = False
+        self,
+        manifest: manifest_pb2.TaskManifest,
+        *,
+        validate_only: bool = False,
+        events: manifest_pb2.BlobRef | None = None,
+        timeout_s: float | None = None,
     ) -> task_pb2.Version:
         """Publish a manifest whose files are there."""
         answer = await self.tasks.PublishVersion(
@@ -221,7 +230,9 @@ class Client:
                 parent=f"{self.parent}/tasks/{manifest.task}",
                 manifest=self.authority.manifest(manifest),
                 validate_only=validate_only,
-            )
+                events=events,
+            ),
+            timeout=timeout_s,
         )
         return answer.version
 

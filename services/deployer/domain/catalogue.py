@@ -14,7 +14,8 @@ from libs.task.script import MAX_BYTES as MAX_SCRIPT_BYTES
 from services.deployer.domain.blobs import Blobs
 from services.deployer.domain.creates import earlier_answer, remember
 from services.deployer.domain.missing import no_task, no_version
-from services.deployer.domain.model import AuditEntry, Task, Version
+from services.deployer.domain.model import AuditEntry, BlobRef, Task, Version
+from services.deployer.domain.preflight import Preflights, told
 from services.deployer.domain.texts import check_text
 from services.deployer.domain.trust import Notary, newest_root
 from services.deployer.store import Store, Tx
@@ -34,13 +35,28 @@ class NewTask:
     fingerprint: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What to publish."""
+
+    task: TaskName
+    signed: bytes
+    """The serialised `isthmus.trust.v1.Signed`, made by authors."""
+    events: BlobRef | None = None
+    """Recorded events to try it over; None takes those of the newest version that had some."""
+    validate_only: bool = False
+
+
 class Catalogue:
     """What the task API does."""
 
-    def __init__(self, store: Store, blobs: Blobs, notary: Notary, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, blobs: Blobs, notary: Notary, preflights: Preflights, clock: Clock
+    ) -> None:
         self._store = store
         self._blobs = blobs
         self._notary = notary
+        self._preflights = preflights
         self._clock = clock
         # Plans may be large: one at a time.
         self._plan_in_memory = asyncio.Lock()
@@ -85,20 +101,23 @@ class Catalogue:
         """Return tasks by ascending id, those after `after`."""
         return list(await self._store.read(lambda tx: tx.list_tasks(tenant, after, limit)))
 
-    async def publish(self, task: TaskName, signed: bytes, actor: str, *, validate_only: bool) -> Version:
-        """Check a signed manifest whole, and keep it as a version unless `validate_only`.
+    async def publish(self, new: Publication, actor: str) -> Version:
+        """Check a signed manifest whole, have it tried, and keep it as a version unless `validate_only`.
 
-        A version that is there already with the same payload gets those signatures by the root's authors that
-        it lacks.
+        A version that is there already with the same payload isn't tried again; it gets those signatures by
+        the root's authors that it lacks.
 
         Raises:
             NotFound: when there is no such task.
-            Precondition: when the tenant has no root, it has expired, or blobs aren't there.
+            Precondition: when the tenant has no root, it has expired, blobs aren't there, or the version
+                failed its pre-flight.
             Untrusted: when too few of the root's authors signed.
             Invalid: when the manifest breaks a rule or a script doesn't compile (with its line).
             AlreadyExists: when the version was published with other bytes.
+            Exhausted, Unavailable, Internal: when the simulator has no room, isn't there, or broke.
         """
         now = self._clock.now()
+        task, signed = new.task, new.signed
 
         def verify(tx: Tx) -> tuple[CheckedManifest, str]:
             _task(tx, task)
@@ -113,51 +132,60 @@ class Catalogue:
                 metadata={"field": "manifest.task"},
             )
         await self._check_blobs(task.tenant, manifest)
+        name = VersionName(task.tenant, manifest.task, manifest.version)
+        preflight = None
+        if await self._store.read(lambda tx: tx.get_version(name)) is None:
+            preflight = await self._preflights.run(task, manifest.version, signed, new.events)
+            now = self._clock.now()
         version = Version(
-            name=VersionName(task.tenant, manifest.task, manifest.version),
+            name=name,
             manifest=signed,
             manifest_digest=digest,
             create_time=now,
             publisher=actor,
             total_bytes=sum(blob.size_bytes for blob in manifest.blobs),
+            preflight=preflight,
         )
+        needed = [blob.digest for blob in manifest.blobs]
+        if preflight is not None and preflight.events is not None:
+            needed.append(preflight.events.digest)
 
         def work(tx: Tx) -> Version:
             there = tx.get_version(version.name)
             if there is not None:
                 if there.manifest_digest == digest:
-                    return self._add_signatures(tx, there, signed, actor, now, validate_only=validate_only)
+                    return self._add_signatures(tx, there, new, actor, now)
                 raise AlreadyExists(
                     f"{version.name}: was published with other content, and versions never change; "
                     "publish it under a new version",
                     reason="VERSION_EXISTS",
                 )
-            missing = [b.digest for b in manifest.blobs if tx.get_blob(task.tenant, b.digest) is None]
+            missing = [digest for digest in needed if tx.get_blob(task.tenant, digest) is None]
             if missing:
                 raise _missing(missing)
-            if validate_only:
+            if new.validate_only:
                 return version
             stored = tx.add_version(version)
-            tx.pin_blobs(task.tenant, str(version.name), [blob.digest for blob in manifest.blobs])
+            tx.pin_blobs(task.tenant, str(version.name), needed)
             detail = f"manifest {digest}, {version.total_bytes} bytes"
+            if preflight is not None:
+                detail += f"; {told(preflight)}"
             tx.add_audit(AuditEntry(task.tenant, actor, "version.publish", str(version.name), detail, now))
             return stored
 
-        return await (self._store.read(work) if validate_only else self._store.run(work))
+        return await (self._store.read(work) if new.validate_only else self._store.run(work))
 
-    def _add_signatures(
-        self, tx: Tx, there: Version, signed: bytes, actor: str, now: datetime, *, validate_only: bool
-    ) -> Version:
+    def _add_signatures(self, tx: Tx, there: Version, new: Publication, actor: str, now: datetime) -> Version:
         tenant = there.name.tenant
         root = newest_root(tx, tenant, now)
-        merged = self._notary.add_signatures(there.manifest, signed, root.signed)
+        merged = self._notary.add_signatures(there.manifest, new.signed, root.signed)
         if merged == there.manifest:
             return there
         before, after = (
             self._notary.signers(manifest, root.signed).held for manifest in (there.manifest, merged)
         )
         there = replace(there, manifest=merged)
-        if not validate_only:
+        if not new.validate_only:
             tx.replace_manifest(there)
             detail = (
                 f"signature by {', '.join(sorted(after - before))} added; "

@@ -29,6 +29,39 @@ class BlobRef:
     size_bytes: int
 
 
+class PreflightState(enum.IntEnum):
+    """The verdict of a pre-flight."""
+
+    PASSED = 1
+    FAILED = 2
+    SKIPPED = 3
+    """There was no simulator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """How a version did over recorded events, before it was published. Counts are of the simulator's runs."""
+
+    state: PreflightState
+    reason: str = ""
+    """UPPER_SNAKE, of a failure."""
+    message: str = ""
+    events: BlobRef | None = None
+    """The recording; None when there was none."""
+    event_count: int = 0
+    run_count: int = 0
+    failure_count: int = 0
+    frame_count: int = 0
+    frame_bytes: int = 0
+    refused_frame_count: int = 0
+    asked_count: int = 0
+    p50_run_time: timedelta | None = None
+    """None without runs; so is the next."""
+    p99_run_time: timedelta | None = None
+    end_time: datetime | None = None
+    """None when it was skipped."""
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """A published version of a task; never changes but for signatures that are added to its manifest."""
@@ -43,6 +76,8 @@ class Version:
     total_bytes: int
     sequence: int = 0
     """Order of publication within the store; set by it."""
+    preflight: Preflight | None = None
+    """None for a version from before there were pre-flights."""
 
     @property
     def entry(self) -> str:

@@ -58,6 +58,10 @@ class Meter(Protocol):
         """Count a stage report that was new."""
         ...
 
+    def preflight(self, outcome: str, seconds: float) -> None:
+        """Count a pre-flight that "passed", "failed", was "skipped", or ended by an "error"."""
+        ...
+
     def blob_bytes(self, direction: str, count: int) -> None:
         """Count bytes of blobs "written" or "read"."""
         ...

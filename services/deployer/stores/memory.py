@@ -116,6 +116,13 @@ class MemoryTx:
         found = [v for n, v in self._t.versions.items() if n.parent == task and _below(v.sequence, before)]
         return sorted(found, key=lambda v: -v.sequence)[:limit]
 
+    def newest_events(self, task: TaskName) -> BlobRef | None:
+        """See `Tx`."""
+        tried = (
+            v.preflight.events for v in self.list_versions(task, None, len(self._t.versions)) if v.preflight
+        )
+        return next((events for events in tried if events is not None), None)
+
     def add_root(self, root: Root) -> None:
         """See `Tx`."""
         _add(self._t.roots, (root.tenant, root.version), root)

@@ -21,6 +21,8 @@ from services.deployer.domain.model import (
     FailureCount,
     Gate,
     PastRequest,
+    Preflight,
+    PreflightState,
     Release,
     ReleaseState,
     Root,
@@ -120,6 +122,41 @@ async def test_versions_come_newest_first(store: Store) -> None:
     assert replace(one, sequence=0) == version("3")
     with pytest.raises(AlreadyExists):
         await store.run(lambda tx: tx.add_version(version("3")))
+
+
+async def test_a_versions_preflight_is_kept_and_its_events_found(store: Store) -> None:
+    events = [BlobRef("sha256:" + letter * 64, size) for letter, size in (("e", 7), ("f", 8))]
+    name = task().name
+    full = Preflight(
+        state=PreflightState.PASSED,
+        message="übel ✓",
+        events=events[0],
+        event_count=2**40,
+        run_count=3,
+        failure_count=4,
+        frame_count=5,
+        frame_bytes=6,
+        refused_frame_count=7,
+        asked_count=8,
+        p50_run_time=timedelta(microseconds=1234),
+        p99_run_time=timedelta(seconds=61),
+        end_time=LATER,
+    )
+    skipped = Preflight(state=PreflightState.SKIPPED, events=events[1])
+    bare = Preflight(state=PreflightState.FAILED, reason="LOAD_ERROR", message="no")
+    assert await store.read(lambda tx: tx.newest_events(name)) is None
+    for number, preflight in (("1", None), ("2", full), ("3", bare)):
+        new = replace(version(number), preflight=preflight)
+        await store.run(lambda tx, new=new: tx.add_version(new))
+        assert (await store.read(lambda tx, new=new: tx.get_version(new.name))).preflight == preflight
+    assert await store.read(lambda tx: tx.newest_events(name)) == events[0]
+    await store.run(lambda tx: tx.add_version(replace(version("4"), preflight=skipped)))
+    await store.run(lambda tx: tx.add_version(version("1", name="other")))
+    await store.run(lambda tx: tx.add_version(replace(version("1", tenant="umbrella"), preflight=full)))
+    assert await store.read(lambda tx: tx.newest_events(name)) == events[1]
+    assert await store.read(lambda tx: tx.newest_events(TaskName("acme", "other"))) is None
+    listed = await store.read(lambda tx: tx.list_versions(name, None, 10))
+    assert [each.preflight for each in listed] == [skipped, bare, full, None]
 
 
 async def test_roots(store: Store) -> None:

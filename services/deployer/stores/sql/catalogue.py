@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import Row, select
 
 from libs.common.names import TaskName, VersionName
-from services.deployer.domain.model import Root, Task, Version
+from services.deployer.domain.model import BlobRef, Root, Task, Version
+from services.deployer.stores.sql import preflights
 from services.deployer.stores.sql.base import Part, micros, moment
 from services.deployer.stores.sql.schema import roots, tasks, versions
 
@@ -49,6 +50,7 @@ class CataloguePart(Part):
             "create_time": micros(version.create_time),
             "publisher": version.publisher,
             "total_bytes": version.total_bytes,
+            **preflights.columns(version.preflight),
         }
         return replace(version, sequence=self._insert(versions, values, version.name))
 
@@ -74,6 +76,15 @@ class CataloguePart(Part):
         if before is not None:
             query = query.where(v.sequence < before)
         return [_version(row) for row in self._c.execute(query.order_by(v.sequence.desc()).limit(limit))]
+
+    def newest_events(self, task: TaskName) -> BlobRef | None:
+        """See `Tx`."""
+        v = versions.c
+        query = select(v.events_digest, v.events_bytes).where(
+            v.tenant == task.tenant, v.task == task.task, v.events_digest.is_not(None)
+        )
+        found = self._c.execute(query.order_by(v.sequence.desc()).limit(1)).first()
+        return None if found is None else BlobRef(found.events_digest, found.events_bytes)
 
     def add_root(self, root: Root) -> None:
         """See `Tx`."""
@@ -110,6 +121,7 @@ def _version(row: Row[Any]) -> Version:
         publisher=row.publisher,
         total_bytes=row.total_bytes,
         sequence=row.sequence,
+        preflight=preflights.value(row.preflight, row.events_digest, row.events_bytes),
     )
 
 

@@ -35,7 +35,7 @@ def test_only_enrolment_is_public_and_every_scope_is_known() -> None:
 
 def test_services_that_keep_files_for_tenants_may_use_blobs_and_nobody_else_pins() -> None:
     keepers = {"engine", "scheduler-runner", "serving"}
-    readers, unpinners = keepers | {"tuner"}, keepers | {"scheduler"}
+    readers, unpinners = keepers | {"tuner", "simulator"}, keepers | {"scheduler"}
     for name, access in ACCESS.items():
         if name.startswith(f"/{PACKAGE}.BlobService/"):
             method = name.rpartition("/")[2]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from isthmus.deployer.v1 import pull_pb2, release_pb2, task_pb2
@@ -172,6 +172,7 @@ def test_page_tokens(last: str, limit: int) -> None:
     assert convert.page([], task_of, limit, "task", str) == ([], "")
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([1, 100, 600_000, 1_500_000, 4_000_000]), max_size=12))
 def test_pages_hold_what_fits_and_lose_nothing(sizes: list[int]) -> None:
     names = [f"{number:03}" + "x" * size for number, size in enumerate(sizes)]

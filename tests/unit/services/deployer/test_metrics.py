@@ -5,6 +5,19 @@ from services.deployer.domain.model import Counts, Stage
 from services.deployer.metrics import Metrics
 
 
+def test_preflights_are_counted_and_those_with_a_verdict_timed() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    metrics.preflight("passed", 3.0)
+    metrics.preflight("error", 5.0)
+
+    def count(outcome: str) -> float | None:
+        return registry.get_sample_value("isthmus_deployer_preflights_total", {"outcome": outcome})
+
+    assert [count(each) for each in ("passed", "failed", "skipped", "error")] == [1, 0, 0, 1]
+    assert registry.get_sample_value("isthmus_deployer_preflight_seconds_sum") == 3.0
+
+
 def test_devices_of_all_releases_are_shown_by_stage() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry)
