@@ -1,7 +1,7 @@
 """Endpoints: the models in the cloud that scripts may ask, and all that may leave the device for it.
 
 A request is checked whole against the signed manifest: one undeclared, mistyped or oversized input refuses
-all of it. Tensors are in the raw form of the Open Inference Protocol: elements in C order, little-endian.
+all of it.
 """
 
 import math
@@ -13,40 +13,14 @@ from isthmus.deployer.v1 import manifest_pb2
 from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
 from libs.task.jsontext import check_int, check_object, child, fault, show
+from libs.task.tensor import DATATYPES, MAX_CONTENT_BYTES, MAX_INPUTS, MAX_NAME_BYTES, Tensor, tensor_fault
 
 ENDPOINT_AGENT_VERSION = "0.3.0"
 """The first agent that asks models in the cloud."""
-DATATYPES: Mapping[str, int] = {
-    "BOOL": 1,
-    **{f"{sign}INT{bits}": bits // 8 for sign in ("", "U") for bits in (8, 16, 32, 64)},
-    **{f"FP{bits}": bits // 8 for bits in (16, 32, 64)},
-}
-"""The datatypes that an input may have, and the bytes of an element."""
 DEFAULT_ELEMENTS, MAX_ELEMENTS = 1024, 65536
 MAX_ENDPOINTS = 16
-MAX_INPUTS = 32
-MAX_OUTPUTS = 32
-MAX_NAME_BYTES = 128
-MAX_DIMENSIONS = 8
-MAX_CONTENT_BYTES = 256 * 1024
-"""Of all inputs of a request together."""
-MAX_ANSWER_BYTES = 1024 * 1024
-"""Of all outputs of an answer together."""
-MAX_TIMEOUT_S = 30.0
 
 _MODEL = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A model's input or output."""
-
-    name: str
-    datatype: str
-    """One of `DATATYPES`."""
-    shape: tuple[int, ...]
-    content: bytes
-    """Elements in C order, little-endian."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +67,13 @@ class Endpoint:
             if elements > declared.max_elements:
                 text = f"has {elements} elements, more than the declared {declared.max_elements}"
                 raise self._refuse("INPUT_TOO_LARGE", tensor.name, text)
+            # The dimensions of nothing could say anything.
+            longest = max(tensor.shape, default=0)
+            if longest > declared.max_elements:
+                text = (
+                    f"has a dimension of {longest}, more than the declared {declared.max_elements} elements"
+                )
+                raise self._refuse("INPUT_TOO_LARGE", tensor.name, text)
         total = sum(len(tensor.content) for tensor in tensors)
         if total > MAX_CONTENT_BYTES:
             text = f"its inputs have {total} bytes together, more than {MAX_CONTENT_BYTES}"
@@ -113,26 +94,6 @@ def find_endpoint(endpoints: Mapping[str, Endpoint], model: str) -> Endpoint:
         text = f"is not declared by the manifest; it declares: {known}{did_you_mean(model, endpoints)}"
         raise Invalid(f"model {model[:128]!r} {text}", reason="MODEL_UNDECLARED")
     return found
-
-
-def tensor_fault(tensor: Tensor) -> str:
-    """Return what is wrong with a tensor in itself, "" for nothing: its shape must describe its content."""
-    size = DATATYPES.get(tensor.datatype)
-    if size is None:
-        return f"has the unknown datatype {tensor.datatype[:20]!r}"
-    if len(tensor.shape) > MAX_DIMENSIONS:
-        return f"has {len(tensor.shape)} dimensions, more than {MAX_DIMENSIONS}"
-    if any(extent < 0 for extent in tensor.shape):
-        return "has a negative dimension"
-    # Dimensions are of the sender's choice: bound their product before it grows.
-    wanted = size
-    for extent in tensor.shape:
-        wanted *= extent
-        if wanted > 2**62:
-            return "has too many elements"
-    if wanted != len(tensor.content):
-        return f"has {len(tensor.content)} bytes where its shape needs {wanted}"
-    return ""
 
 
 def check_endpoints(endpoints: Iterable[manifest_pb2.Endpoint]) -> Mapping[str, Endpoint]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from libs.task.endpoints import Tensor
 from libs.task.event import Event
+from libs.task.tensor import Tensor
 
 MIB = 1024 * 1024
 

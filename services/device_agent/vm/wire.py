@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from libs.common.errors import Invalid
-from libs.task.endpoints import (
+from libs.task.jsontext import is_deeper
+from libs.task.tensor import (
     MAX_CONTENT_BYTES,
     MAX_DIMENSIONS,
     MAX_INPUTS,
@@ -14,7 +15,6 @@ from libs.task.endpoints import (
     MAX_TIMEOUT_S,
     Tensor,
 )
-from libs.task.jsontext import is_deeper
 from services.device_agent.vm.model import (
     Ask,
     Execution,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from libs.task.endpoints import Tensor
+from libs.task.tensor import Tensor
 from services.device_agent.vm import Ask, Execution, Outcome, Reason, Reply, TaskVm
 from services.device_agent.vm.testing import build_task, until
 

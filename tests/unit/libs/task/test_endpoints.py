@@ -12,18 +12,15 @@ from hypothesis import strategies as st
 from isthmus.deployer.v1 import manifest_pb2
 from libs.common.errors import Invalid, Precondition
 from libs.task.endpoints import (
-    DATATYPES,
-    MAX_CONTENT_BYTES,
     Endpoint,
     EndpointInput,
-    Tensor,
     check_endpoints,
     endpoints_from_value,
     find_endpoint,
-    tensor_fault,
 )
 from libs.task.manifest import Blob, check_manifest
 from libs.task.source import manifest_from_dict
+from libs.task.tensor import DATATYPES, MAX_CONTENT_BYTES, Tensor, tensor_fault
 from libs.task.testing import attempt, make_manifest
 
 RANKER = Endpoint(
@@ -138,6 +135,7 @@ def test_a_fault_in_a_manifest_is_named(change, says):
         ([replace(ITEM, shape=(1,) * 9)], "INPUT_TYPE", "9 dimensions"),
         ([replace(ITEM, shape=(2**40, 2**40))], "INPUT_TYPE", "too many elements"),
         ([Tensor("item", "INT64", (2,), bytes(16))], "INPUT_TOO_LARGE", "more than the declared 1"),
+        ([Tensor("item", "INT64", (0, 7), b"")], "INPUT_TOO_LARGE", "a dimension of 7, more than"),
     ],
 )
 def test_a_request_that_is_not_declared_is_refused_whole(tensors, reason, says):

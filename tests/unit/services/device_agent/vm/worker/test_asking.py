@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libs.task.endpoints import DATATYPES, Tensor, tensor_fault
+from libs.task.tensor import DATATYPES, Tensor, tensor_fault
 from services.device_agent.vm.worker.asking import Arrays
 from services.device_agent.vm.worker.failed import Failed
 

@@ -1,0 +1,55 @@
+"""Tensors of requests to models in the cloud, in the raw form of the Open Inference Protocol.
+
+Without protobuf: the task VM knows them too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+DATATYPES: Mapping[str, int] = {
+    "BOOL": 1,
+    **{f"{sign}INT{bits}": bits // 8 for sign in ("", "U") for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": bits // 8 for bits in (16, 32, 64)},
+}
+"""The datatypes that an input may have, and the bytes of an element."""
+MAX_INPUTS = 32
+MAX_OUTPUTS = 32
+MAX_NAME_BYTES = 128
+MAX_DIMENSIONS = 8
+MAX_CONTENT_BYTES = 256 * 1024
+"""Of all inputs of a request together."""
+MAX_ANSWER_BYTES = 1024 * 1024
+"""Of all outputs of an answer together."""
+MAX_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A model's input or output."""
+
+    name: str
+    datatype: str
+    """One of `DATATYPES`."""
+    shape: tuple[int, ...]
+    content: bytes
+    """Elements in C order, little-endian."""
+
+
+def tensor_fault(tensor: Tensor) -> str:
+    """Return what is wrong with a tensor in itself, "" for nothing: its shape must describe its content."""
+    size = DATATYPES.get(tensor.datatype)
+    if size is None:
+        return f"has the unknown datatype {tensor.datatype[:20]!r}"
+    if len(tensor.shape) > MAX_DIMENSIONS:
+        return f"has {len(tensor.shape)} dimensions, more than {MAX_DIMENSIONS}"
+    if any(extent < 0 for extent in tensor.shape):
+        return "has a negative dimension"
+    # Dimensions are of the sender's choice: bound their product before it grows.
+    wanted = size
+    for extent in tensor.shape:
+        wanted *= extent
+        if wanted > 2**62:
+            return "has too many elements"
+    if wanted != len(tensor.content):
+        return f"has {len(tensor.content)} bytes where its shape needs {wanted}"
+    return ""
