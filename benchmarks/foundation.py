@@ -37,7 +37,7 @@ from services.gateway.domain.push_index import Change, Fingerprints, PushIndex
 Metadata = tuple[tuple[str, str], ...]
 
 TASK = Path(__file__).with_name("tasks") / "noop"
-BESIDE_THE_GROUND = ("prometheus", "grafana", "engine", "scheduler", "serving")
+BESIDE_THE_GROUND = ("prometheus", "grafana", "engine", "scheduler", "serving", "simulator")
 TARGETS = {
     "gateway_added_p50_ms": 0.9,
     "noop_task_p50_ms": 5.0,

@@ -21,7 +21,7 @@ from deploy.local.view import StackView
 from libs.common.errors import Precondition
 from libs.common.etcd.binary import find_etcd
 
-HEALTHY_S = 60.0
+HEALTHY_S = 120.0
 """Seconds that a started stack has to become healthy."""
 HOPELESS = 3
 """A service that ended so often while it was waited for won't come up."""

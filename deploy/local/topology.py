@@ -13,15 +13,25 @@ HOST = "127.0.0.1"
 METRICS = 1000
 """A service's metrics are on its port plus this."""
 GATEWAY, GATEWAY_HTTP, TUNNEL, DEPLOYER, ENGINE, SCHEDULER = 7400, 7480, 7405, 7410, 7420, 7430
-TUNER, SERVING = 7440, 7450
+TUNER, SERVING, SIMULATOR = 7440, 7450, 7460
 RUNNER = 7431
 """It listens on its metrics port only."""
 GANGS = (7461, 7477)
 """First and last of the ports that workers of one job meet on. A stack moved by hundreds never needs them."""
 ETCD, ETCD_PEERS, PROMETHEUS, GRAFANA = 7379, 7378, 7490, 7491
-IDENTITIES = ("deployer", "tunnel", "engine", "scheduler", "scheduler-runner", "serving", "tuner", "gateway")
+IDENTITIES = (
+    "deployer",
+    "tunnel",
+    "engine",
+    "scheduler",
+    "scheduler-runner",
+    "serving",
+    "tuner",
+    "simulator",
+    "gateway",
+)
 """Whoever signs for itself to the others."""
-OPTIONAL = ("engine", "scheduler", "runner", "serving", "tuner", "prometheus", "grafana")
+OPTIONAL = ("engine", "scheduler", "runner", "serving", "tuner", "simulator", "prometheus", "grafana")
 """What can be left out; the scheduler takes its etcd and its runner along, serving the tuner."""
 _ALONG = {"scheduler": ("runner",), "serving": ("tuner",)}
 NODE = "local"
@@ -81,7 +91,7 @@ def shifted(port: int, options: Options) -> int:
         raise StackError(
             f"--port-offset {options.port_offset} moves port {port} to {moved}; "
             "ports go from 1024 to 65535, so the offset from "
-            f"{1024 - ETCD_PEERS} to {65535 - METRICS - SERVING}"
+            f"{1024 - ETCD_PEERS} to {65535 - METRICS - SIMULATOR}"
         )
     return moved
 
@@ -138,13 +148,15 @@ def services(layout: Layout, options: Options, environ: Mapping[str, str]) -> li
         metrics = Endpoint("metrics", shifted(port + METRICS, options), "http")
         return Endpoint(what, shifted(port, options)), metrics
 
-    def service(name: str, what: str, port: int, *arguments: str, **settings: object) -> Process:
+    def service(
+        name: str, what: str, port: int, *arguments: str, behind_the_door: bool = True, **settings: object
+    ) -> Process:
         return Process(
             name,
             (sys.executable, "-m", *arguments),
             endpoints(what, port),
             _settings(name, layout, environ, **_listening(port, options), **settings),
-            behind_the_door=True,
+            behind_the_door=behind_the_door,
         )
 
     deployer = layout.data_dir("deployer")
@@ -157,6 +169,8 @@ def services(layout: Layout, options: Options, environ: Mapping[str, str]) -> li
             DATABASE_URL=database_url(layout, "deployer"),
             DATA_DIR=deployer / "blobs",
             SIGNING_KEY_FILE=deployer / "signing.key",
+            # Empty: versions are published untried.
+            SIMULATOR_TARGET="" if "simulator" in options.without else local(SIMULATOR),
         ),
         service(
             "tunnel",
@@ -219,6 +233,16 @@ def services(layout: Layout, options: Options, environ: Mapping[str, str]) -> li
             DATA_DIR=layout.data_dir("tuner"),
             DATABASE_URL=database_url(layout, "tuner"),
             SERVING_TARGET=local(SERVING),
+            DEPLOYER_TARGET=local(DEPLOYER),
+        ),
+        service(
+            "simulator",
+            "versions tried over recorded events",
+            SIMULATOR,
+            *("services.device_agent", "--role", "simulator"),
+            # The deployer alone calls it.
+            behind_the_door=False,
+            DATA_DIR=layout.data_dir("simulator"),
             DEPLOYER_TARGET=local(DEPLOYER),
         ),
     ]

@@ -105,7 +105,7 @@ def running() -> Iterator[Stack]:
     home = Path(tempfile.mkdtemp(prefix="isc-", dir="/tmp"))
     try:
         offset = free_offset(Stack(home).ports())
-        with Stack(home / "s", offset, without=("grafana", "prometheus", "serving")) as stack:
+        with Stack(home / "s", offset, without=("grafana", "prometheus", "serving", "simulator")) as stack:
             stack.up()
             yield stack
     finally:

@@ -11,7 +11,7 @@ from deploy.local.ports import free_offset
 from deploy.local.stack import Stack
 
 FAKE = Path(__file__).with_name("fake_service.py")
-WITHOUT = ("engine", "grafana", "prometheus", "scheduler", "serving")
+WITHOUT = ("engine", "grafana", "prometheus", "scheduler", "serving", "simulator")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from deploy.local.fetch import find_prometheus
 from deploy.local.layout import ROOT, Layout, Options, cache_folder
 from deploy.local.stack import Stack
 
-COMPUTE = ("engine", "scheduler", "serving")
+COMPUTE = ("engine", "scheduler", "serving", "simulator")
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
 
 

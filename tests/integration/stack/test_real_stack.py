@@ -18,7 +18,7 @@ from isthmus.client import connect
 from isthmus.deployer.v1 import task_pb2, task_pb2_grpc
 from isthmus.gateway.v1 import gateway_pb2, gateway_pb2_grpc
 
-WITHOUT = ("engine", "grafana", "prometheus", "scheduler", "serving")
+WITHOUT = ("engine", "grafana", "prometheus", "scheduler", "serving", "simulator")
 GRPCURL = Path(sys.executable).with_name("grpcurl")
 PARENT = "tenants/default"
 

@@ -23,7 +23,7 @@ from libs.cli.main import main
 from libs.trust.digests import sha256_of
 
 WITHOUT = ("grafana", "prometheus")
-WITHOUT_COMPUTE = (*WITHOUT, "engine", "scheduler", "serving")
+WITHOUT_COMPUTE = (*WITHOUT, "engine", "scheduler", "serving", "simulator")
 PATIENCE_S = 90.0
 """Long enough for any machine; a test that waits so long has failed."""
 UNAVAILABLE = 5

@@ -52,6 +52,7 @@ def test_the_ports_are_those_of_the_documentation() -> None:
         "runner": [8431],
         "serving": [7450, 8450],
         "tuner": [7440, 8440],
+        "simulator": [7460, 8460],
         "gateway": [7400, 7480, 8400],
     }
     etcd = topology.etcd(Path("etcd"), Layout(Path("/h")), Options())
@@ -59,13 +60,15 @@ def test_the_ports_are_those_of_the_documentation() -> None:
 
 
 def test_what_is_left_out_takes_along_what_needs_it() -> None:
-    everything = {"deployer", "tunnel", "engine", "scheduler", "runner", "serving", "tuner", "gateway"}
+    everything = {"deployer", "tunnel", "engine", "scheduler", "runner"}
+    everything |= {"serving", "tuner", "simulator", "gateway"}
     assert set(by_name(Options())) == everything
     assert everything - set(by_name(Options(without=("scheduler",)))) == {"scheduler", "runner"}
     assert everything - set(by_name(Options(without=("runner",)))) == {"runner"}
     assert everything - set(by_name(Options(without=("serving",)))) == {"serving", "tuner"}
     assert everything - set(by_name(Options(without=("tuner",)))) == {"tuner"}
-    few = by_name(Options(without=("engine", "scheduler", "serving")))
+    assert everything - set(by_name(Options(without=("simulator",)))) == {"simulator"}
+    few = by_name(Options(without=("engine", "scheduler", "serving", "simulator")))
     assert set(few) == {"deployer", "tunnel", "gateway"}
     upstreams = few["gateway"].environment["ISTHMUS_GATEWAY_UPSTREAMS"]
     assert upstreams == "deployer=127.0.0.1:7410,tunnel=127.0.0.1:7405"
@@ -87,6 +90,16 @@ def test_what_devices_ask_goes_to_this_stacks_serving() -> None:
     assert found["ISTHMUS_TUNNEL_SERVING_TARGET"] == "127.0.0.1:7550"
     without = by_name(Options(without=("serving",)))["tunnel"].environment
     assert without["ISTHMUS_TUNNEL_SERVING_TARGET"] == ""
+
+
+def test_the_deployer_alone_calls_the_simulator() -> None:
+    found = by_name(Options(port_offset=100))
+    assert found["deployer"].environment["ISTHMUS_DEPLOYER_SIMULATOR_TARGET"] == "127.0.0.1:7560"
+    simulator = found["simulator"]
+    assert simulator.environment["ISTHMUS_SIMULATOR_DEPLOYER_TARGET"] == "127.0.0.1:7510"
+    assert "simulator" not in found["gateway"].environment["ISTHMUS_GATEWAY_UPSTREAMS"]
+    without = by_name(Options(without=("simulator",)))["deployer"].environment
+    assert without["ISTHMUS_DEPLOYER_SIMULATOR_TARGET"] == ""
 
 
 def test_etcd_is_where_the_scheduler_looks_for_it() -> None:
@@ -117,9 +130,9 @@ def test_an_offset_moves_every_port_and_what_points_at_it() -> None:
     )
 
 
-@pytest.mark.parametrize("offset", [-6355, 57086])
+@pytest.mark.parametrize("offset", [-6355, 57076])
 def test_an_offset_that_moves_a_port_out_of_range_is_refused(offset: int) -> None:
-    with pytest.raises(StackError, match="the offset from -6354 to 57085"):
+    with pytest.raises(StackError, match="the offset from -6354 to 57075"):
         everything(Options(port_offset=offset))
     assert everything(Options(port_offset=offset + (1 if offset < 0 else -1)))
 
