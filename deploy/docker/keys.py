@@ -101,7 +101,9 @@ def make(out: Path, holders: Sequence[Holder], *, own: bool = True) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m deploy.docker.keys", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m deploy.docker.keys", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the folders go")
     parser.add_argument("holders", nargs="+", metavar="NAME[:UID[:cert]]", help="who gets one")
     flags = parser.parse_args(arguments)

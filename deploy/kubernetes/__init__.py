@@ -1,0 +1,1 @@
+"""Manifests for Kubernetes, and what makes the Secrets that they refer to."""
