@@ -6,7 +6,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from libs.common.clock import Clock, SystemClock
 from libs.common.identity import GATEWAY, IdentityIssuer, load_or_create_key, load_trust_dir
@@ -35,6 +35,7 @@ from services.gateway.health import DoorHealth
 from services.gateway.metrics import Metrics
 from services.gateway.proxy import Proxy
 from services.gateway.service import KeyService, PushService, TenantService
+from services.gateway.sizes import Sizes
 from services.gateway.sql_store import open_store
 from services.gateway.store import Store
 from services.gateway.upstreams import Upstream
@@ -112,18 +113,20 @@ async def gateway(
     async with AsyncExitStack() as stack:
         upstreams: dict[str, Upstream] = {}
         for name, target in config.targets():
-            upstream = Upstream(name, target, open_channel(config, target), clock, metrics.unreachable)
+            upstream = Upstream(name, target, open_channel(config, name, target), clock, metrics.unreachable)
             upstreams[name] = upstream
             stack.push_async_callback(upstream.close)
+        sizes = Sizes(config.max_message_bytes, config.max_held_bytes)
         passport, stamp = Passport(issuer, clock), Stamp(push, clock, metrics.hint)
         door = Door(
             all_methods() if methods is None else methods,
             upstreams,
             Proxy(passport, stamp, live, config.max_unary_s),
+            sizes,
         )
         health = DoorHealth(_OWN_SERVICES, {_FOR_DEVICES: lambda: push.ready}, upstreams, clock)
         server = create_server(
-            config,
+            replace(config, max_message_bytes=config.largest_message_bytes),
             [door, health, TenantService(admin), KeyService(admin), PushService(push, live, stamp)],
             access=DoorAccess(door.methods),
             verifier=DoorAuthenticator(callers, ANONYMOUS),
@@ -148,7 +151,7 @@ async def gateway(
         feed = None
         if deployer is not None:
             feed = Feed(deployer.channel, deployer.name, issuer, push, clock, randomness)
-        metrics.watch(push, live, feed)
+        metrics.watch(push, live, feed, sizes)
         work = await stack.enter_async_context(background())
         work.start(live.recheck_for_ever(callers, clock, config.recheck_s))
         if feed is not None:

@@ -5,19 +5,20 @@ import grpc.aio
 
 from libs.common.client import channel_options
 from services.gateway.config import GatewayConfig
+from services.gateway.sizes import SERVING
 
 # A service that was restarted should be reachable again within seconds.
 _LONGEST_RECONNECT_MS = 2_000
 
 
-def open_channel(config: GatewayConfig, target: str) -> grpc.aio.Channel:
-    """Return a channel that adds nothing to calls: they pass through as they came.
+def open_channel(config: GatewayConfig, name: str, target: str) -> grpc.aio.Channel:
+    """Return a channel to the upstream `name` that adds nothing to calls: they pass through as they came.
 
     Raises:
         FileNotFoundError: when a TLS file isn't there.
     """
     options = [
-        *channel_options(config.max_message_bytes),
+        *channel_options(config.largest_message_bytes if name == SERVING else config.max_message_bytes),
         ("grpc.max_reconnect_backoff_ms", _LONGEST_RECONNECT_MS),
     ]
     if config.upstream_ca_file is None:

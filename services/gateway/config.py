@@ -55,6 +55,22 @@ class GatewayConfig(ServiceConfig):
         default=60.0,
         metadata={"help": "seconds between checks that callers of open streams may stay", "min": 0.1},
     )
+    max_tensor_bytes: int = field(
+        default=32 * 1024 * 1024,
+        metadata={
+            "help": "largest message to and from serving in bytes, since tensors don't travel in chunks; "
+            "for all others --max-message-bytes holds",
+            "min": 1024,
+        },
+    )
+    max_held_bytes: int = field(
+        default=1024 * 1024 * 1024,
+        metadata={
+            "help": "bytes of all requests above 64 KiB that are in hand; more are refused, to keep memory "
+            "bounded",
+            "min": 1024,
+        },
+    )
     max_watches: int = field(
         default=20_000, metadata={"help": "streams that idle devices may hold at once", "min": 1}
     )
@@ -77,6 +93,11 @@ class GatewayConfig(ServiceConfig):
             yield "--upstreams: a name comes twice"
         if (self.upstream_cert_file is None) != (self.upstream_key_file is None):
             yield "--upstream-cert-file, --upstream-key-file: give both or none"
+
+    @property
+    def largest_message_bytes(self) -> int:
+        """Of what passes at all."""
+        return max(self.max_message_bytes, self.max_tensor_bytes)
 
     def targets(self) -> list[tuple[str, str]]:
         """Return name and address of each upstream."""

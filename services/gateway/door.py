@@ -8,6 +8,7 @@ import grpc.aio
 
 from services.gateway.domain.routes import Method
 from services.gateway.proxy import Behaviour, Proxy
+from services.gateway.sizes import Sizes
 from services.gateway.upstreams import Upstreams
 
 # grpc's own class; it takes parameters in type stubs only.
@@ -35,10 +36,12 @@ class _Handlers(grpc.GenericRpcHandler):
 class Door:
     """Registers a handler without any codec for each routed method."""
 
-    def __init__(self, methods: Iterable[Method], upstreams: Upstreams, proxy: Proxy) -> None:
+    def __init__(self, methods: Iterable[Method], upstreams: Upstreams, proxy: Proxy, sizes: Sizes) -> None:
         self.methods = tuple(method for method in methods if method.upstream in upstreams)
         self._handlers = {
-            method.path: _handler(method, proxy.behaviour(method, upstreams[method.upstream]))
+            method.path: _handler(
+                method, sizes.bound(method, proxy.behaviour(method, upstreams[method.upstream]))
+            )
             for method in self.methods
         }
 

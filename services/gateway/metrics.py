@@ -5,6 +5,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from services.gateway.domain.live import LiveStreams
 from services.gateway.domain.push import PushState
 from services.gateway.feed import Feed
+from services.gateway.sizes import Sizes
 
 
 class Metrics:
@@ -40,7 +41,7 @@ class Metrics:
         """Count a call that didn't reach its service."""
         self._unreachable.labels(upstream).inc()
 
-    def watch(self, push: PushState, live: LiveStreams, feed: Feed | None) -> None:
+    def watch(self, push: PushState, live: LiveStreams, feed: Feed | None, sizes: Sizes) -> None:
         """Show what these hold whenever the metrics are read."""
         for name, text, value in (
             ("push_index_devices", "Devices that should pull.", lambda: len(push.index)),
@@ -52,6 +53,7 @@ class Metrics:
             ),
             ("revoked_devices", "Devices that are revoked.", lambda: push.index.revoked_count),
             ("held_watches", "Streams held open by idle devices.", lambda: len(push.hub)),
+            ("held_bytes", "Bytes of the larger requests in hand.", lambda: sizes.held_bytes),
             ("open_streams", "Streams that pass through or end here.", lambda: len(live)),
             (
                 "push_index_current",

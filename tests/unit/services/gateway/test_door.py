@@ -8,13 +8,14 @@ import pytest
 from services.gateway.descriptors import all_methods
 from services.gateway.domain.routes import BEHIND_THE_DOOR
 from services.gateway.door import Door
+from services.gateway.sizes import Sizes
 
 NAMES = ("deployer", "engine", "scheduler", "tunnel")
 
 
 def door(*names: str) -> Door:
     made: Any = Mock()
-    return Door(all_methods(), dict.fromkeys(names, made), made)
+    return Door(all_methods(), dict.fromkeys(names, made), made, Sizes(1024, 1024))
 
 
 def services(*names: str) -> set[str]:

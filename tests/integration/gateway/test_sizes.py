@@ -1,0 +1,149 @@
+"""Large messages on their way through: tensors pass, the rest is refused as it should be."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from libs.common.errors import Exhausted, Invalid
+from libs.common.status import error_from_rpc
+from libs.common.testing import eventually
+from services.gateway.domain.routes import Method
+from services.gateway.testing import (
+    UNARY,
+    FakeUpstream,
+    bearer,
+    gateway_config,
+    make_key,
+    running_gateway,
+    serving,
+    store_with,
+)
+
+KEY, TEXT = make_key()
+ME = bearer(TEXT)
+MIB = 1024 * 1024
+INFER = Method("/inference.GRPCInferenceService/ModelInfer", False, False)
+PUT = Method("/isthmus.serving.v1.ModelService/PutModel", False, False)
+TENSOR = np.random.default_rng(0).bytes(20 * MIB)
+
+
+def config(folder: Path, port: int, **settings: Any) -> Any:
+    names = ("serving", "deployer")
+    return gateway_config(folder, upstreams=tuple(f"{name}=127.0.0.1:{port}" for name in names), **settings)
+
+
+async def refusal(call: Any) -> Any:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value
+
+
+def echo() -> FakeUpstream:
+    upstream = FakeUpstream()
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        return request
+
+    for method in (INFER, PUT, UNARY):
+        upstream.on(method, answer)
+    return upstream
+
+
+async def test_tensors_pass_both_ways(tmp_path: Path) -> None:
+    async with (
+        serving(echo()) as port,
+        running_gateway(config(tmp_path, port), await store_with(KEY)) as (_, channel),
+    ):
+        for method in (INFER, PUT):
+            assert await channel.unary_unary(method.path)(TENSOR, metadata=ME) == TENSOR
+
+
+async def test_what_is_beyond_the_limit_is_refused_with_both_sizes(tmp_path: Path) -> None:
+    async with (
+        serving(echo()) as port,
+        running_gateway(config(tmp_path, port, max_tensor_bytes=8 * MIB), await store_with(KEY)) as (
+            _,
+            channel,
+        ),
+    ):
+        call = channel.unary_unary(INFER.path)
+        error = await refusal(call(TENSOR, metadata=ME))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert str(20 * MIB) in error.details()
+        assert str(8 * MIB) in error.details()
+        assert await call(b"small", metadata=ME) == b"small"
+
+
+async def test_answers_beyond_the_limit_are_refused_too(tmp_path: Path) -> None:
+    upstream = FakeUpstream()
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        return TENSOR
+
+    upstream.on(INFER, answer)
+    async with (
+        serving(upstream) as port,
+        running_gateway(config(tmp_path, port, max_tensor_bytes=8 * MIB), await store_with(KEY)) as (
+            _,
+            channel,
+        ),
+    ):
+        error = await refusal(channel.unary_unary(INFER.path)(b"", metadata=ME))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "larger than max" in error.details()
+
+
+async def test_only_serving_is_sent_tensors(tmp_path: Path) -> None:
+    async with (
+        serving(echo()) as port,
+        running_gateway(config(tmp_path, port), await store_with(KEY)) as (_, channel),
+    ):
+        call = channel.unary_unary(UNARY.path)
+        error = error_from_rpc(await refusal(call(bytes(4 * MIB + 1), metadata=ME)))
+        assert isinstance(error, Invalid)
+        assert error.reason == "MESSAGE_TOO_LARGE"
+        assert f"the request has {4 * MIB + 1} bytes, and {4 * MIB} are allowed" in error.message
+        assert await call(bytes(4 * MIB), metadata=ME) == bytes(4 * MIB)
+
+
+async def test_requests_in_hand_are_bounded_together(tmp_path: Path) -> None:
+    upstream, gate, came = FakeUpstream(), asyncio.Event(), []
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        came.append(len(request))
+        await gate.wait()
+        return b"done"
+
+    upstream.on(INFER, answer)
+    async with (
+        serving(upstream) as port,
+        running_gateway(config(tmp_path, port, max_held_bytes=10 * MIB), await store_with(KEY)) as (
+            made,
+            channel,
+        ),
+    ):
+        call = channel.unary_unary(INFER.path)
+
+        def held() -> float | None:
+            return made.server.telemetry.registry.get_sample_value("isthmus_gateway_held_bytes")
+
+        # One alone passes although it is larger than the bound.
+        first = asyncio.ensure_future(call(bytes(12 * MIB), metadata=ME))
+        await eventually(lambda: len(came) == 1)
+        error = error_from_rpc(await refusal(call(bytes(MIB), metadata=ME)))
+        assert isinstance(error, Exhausted)
+        assert (error.reason, error.retry_after_s) == ("TOO_MANY_BYTES", 0.5)
+        small = asyncio.ensure_future(call(bytes(1024), metadata=ME))
+        await eventually(lambda: len(came) == 2)
+        # What was given up gives its bytes back, as does what ended.
+        first.cancel()
+        await eventually(lambda: held() == 0)
+        second = asyncio.ensure_future(call(bytes(9 * MIB), metadata=ME))
+        await eventually(lambda: held() == 9 * MIB)
+        gate.set()
+        assert [await small, await second] == [b"done", b"done"]
+        assert held() == 0
