@@ -13,6 +13,8 @@ from libs.common.errors import Internal, Invalid
 from libs.common.names import shown
 
 BYTES = "BYTES"
+# Lists that hold nothing take no bytes of an answer.
+_MOST_EMPTY_LISTS = 1_000_000
 # What `struct` calls each datatype of a fixed size.
 _LETTERS: Mapping[str, str] = {
     "BOOL": "?",
@@ -102,6 +104,8 @@ def _unpacked(output: pb.ModelInferResponse.InferOutputTensor, data: bytes) -> o
     if any(size < 0 for size in shape):
         raise _odd(f"{output.name} has the shape {shape}")
     count = math.prod(shape)
+    if not count and math.prod(size or 1 for size in shape) > _MOST_EMPTY_LISTS:
+        raise _odd(f"{output.name} has nothing in it and the shape {shape}")
     if output.datatype == BYTES:
         texts = _texts(output.name, data)
         if len(texts) != count:
