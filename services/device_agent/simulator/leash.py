@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import json
+import logging
 import os
 import signal
 import sys
@@ -13,9 +14,11 @@ from typing import Any
 
 from libs.common.errors import Internal
 
+_log = logging.getLogger("isthmus.simulator")
+
 _PR_SET_PDEATHSIG = 1
 _MAX_OUTPUT = 64 * 1024
-_MAX_SHOWN = 500
+_MAX_SHOWN = 4000
 # Whatever else the simulator's own environment holds stays here.
 _PASSED = ("PATH", "PYTHONPATH", "HOME", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TMPDIR")
 
@@ -62,9 +65,12 @@ async def run_child(folder: Path, deadline_s: float) -> Mapping[str, Any]:
             return found
     except ValueError:
         pass
-    text = fault.decode("utf-8", "replace").strip()[-_MAX_SHOWN:]
+    _log.error(
+        "a simulation's process ended without a verdict",
+        extra={"status": status, "said": fault.decode("utf-8", "replace").strip()[-_MAX_SHOWN:]},
+    )
     raise Internal(
-        f"the simulation's process ended without a verdict (exit status {status}): {text}",
+        f"the simulation's process ended without a verdict (exit status {status}); see the simulator's log",
         reason="SIMULATION_BROKEN",
     )
 

@@ -114,13 +114,14 @@ class Caller:
     def __init__(self, simulator: SimulatorProcess) -> None:
         """Make a key that `simulator` believes from its next start on."""
         key = Ed25519PrivateKey.generate()
-        simulator.trust("deployer", key.public_key())
+        for service in ("deployer", "engine"):
+            simulator.trust(service, key.public_key())
         self._simulator = simulator
-        self._issuer = IdentityIssuer("deployer", key, SystemClock())
+        self._key = key
 
-    def channel(self, resource: str = "tenants/acme") -> Channel:
-        """Return a channel on which the deployer acts for `resource`; close it."""
-        token = self._issuer.mint_own(NAME, resource)
+    def channel(self, resource: str = "tenants/acme", service: str = "deployer") -> Channel:
+        """Return a channel on which a service, the deployer, acts for `resource`; close it."""
+        token = IdentityIssuer(service, self._key, SystemClock()).mint_own(NAME, resource)
         return create_channel(
             self._simulator.target, metadata=[lambda method, given: ((IDENTITY_HEADER, token),)]
         )
@@ -178,6 +179,10 @@ class Bench:
     def recording(self, content: bytes, tenant: str = "acme") -> manifest_pb2.BlobRef:
         """Give a tenant a recording."""
         return self.blobs.put(tenant, content).to_proto()
+
+    def stranger(self) -> Channel:
+        """Return a channel on which nobody says who it is; close it."""
+        return create_channel(self.simulator.target)
 
     async def simulate(
         self, script: str, events: bytes | None = None, **change: Any
