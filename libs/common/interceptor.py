@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from libs.common.layers import Behaviour, Context, Layer, Method, set_metadata, to_one_shape, tolerant
+from libs.common.layers import Behaviour, Context, Ended, Layer, Method, set_metadata, to_one_shape, tolerant
 from libs.common.names import shown
 from libs.common.suggest import did_you_mean
 from libs.common.telemetry import UNKNOWN_METHOD, MethodName
@@ -19,7 +19,7 @@ class LayeredInterceptor(grpc.aio.ServerInterceptor):
     """Wraps each handler in the layers, outermost first, and answers calls to unknown methods.
 
     Args:
-        outer: the layers that calls to unknown methods pass as well: telemetry and errors.
+        outer: the layers that calls to unknown methods pass as well: telemetry, errors and trailers.
         inner: the rest: limits and identity.
         known: gives the methods that there are, for "did you mean".
     """
@@ -71,7 +71,7 @@ class LayeredInterceptor(grpc.aio.ServerInterceptor):
     def _refuse(self, name: str) -> Any:
         async def behaviour(request: Any, context: Context) -> None:
             text = f"{shown(name)}: no such method here{self._hint(name)}"
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, text)
+            raise Ended(grpc.StatusCode.UNIMPLEMENTED, text)
 
         # A stream, so that gRPC doesn't wait for a request before asking us.
         method = Method(UNKNOWN_METHOD, request_streaming=True, response_streaming=True)

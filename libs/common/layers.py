@@ -2,7 +2,7 @@
 
 The outermost first:
 
-    telemetry → errors → limits → identity → handler
+    telemetry → errors → trailers → limits → identity → handler
 
 All four arities of gRPC are brought to one shape first, `async (request or requests, context) → response`,
 where a response stream writes to the context and returns None; so each layer is written once. Layers are
@@ -189,8 +189,20 @@ def _ended(context: Context) -> grpc.StatusCode:
 Trailers = Callable[[], tuple[tuple[str, str], ...]]
 
 
+class Ended(Exception):
+    """Ends a call with a status that stands for none of our errors."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
 class TrailersLayer:
-    """Sends trailing metadata with every answer."""
+    """Sends trailing metadata with every answer whose handler sets none, errors included.
+
+    They are made once, at the call's end. What calls `context.abort` itself has to bring its own.
+    """
 
     def __init__(self, trailers: Trailers) -> None:
         self._trailers = trailers
@@ -200,8 +212,11 @@ class TrailersLayer:
         trailers = self._trailers
 
         async def call(request: Any, context: Context) -> Any:
-            context.set_trailing_metadata(trailers())
-            return await inner(request, context)
+            try:
+                return await inner(request, context)
+            finally:
+                if not context.trailing_metadata():
+                    context.set_trailing_metadata(trailers())
 
         return call
 
@@ -222,6 +237,8 @@ class ErrorsLayer:
                 error: Error = raised
             except (grpc.aio.AbortError, asyncio.CancelledError):
                 raise
+            except Ended as ended:
+                return await context.abort(ended.code, ended.text, tuple(context.trailing_metadata() or ()))
             except grpc.aio.AioRpcError as raised:
                 error = _from_upstream(method, raised)
             except Exception as raised:
@@ -339,10 +356,10 @@ class LimitsLayer:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            await context.abort(
+            raise Ended(
                 grpc.StatusCode.DEADLINE_EXCEEDED,
                 f"no answer within {self._max_unary_s:g} s, the longest for a call without a deadline",
-            )
+            ) from None
 
 
 class IdentityLayer:

@@ -148,10 +148,9 @@ def create_server(
         FileNotFoundError: when a TLS file isn't there.
     """
     limits = LimitsLayer(config.max_unary_s, config.max_unary_in_flight, config.max_streams)
-    outer: list[Layer] = [TelemetryLayer(telemetry)]
+    outer: list[Layer] = [TelemetryLayer(telemetry), ErrorsLayer(f"{telemetry.service}.isthmus")]
     if trailers is not None:
         outer.append(TrailersLayer(trailers))
-    outer.append(ErrorsLayer(f"{telemetry.service}.isthmus"))
     inner: list[Layer] = [limits, IdentityLayer(verifier, access)]
     methods: list[str] = []
     server = grpc.aio.server(

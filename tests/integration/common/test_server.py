@@ -210,7 +210,8 @@ async def test_a_unary_call_without_a_deadline_gets_the_servers() -> None:
         await asyncio.Event().wait()
         return value
 
-    async with running_server(EchoService(act), config=ServiceConfig(max_unary_s=0.05)) as channel:
+    config = ServiceConfig(max_unary_s=0.05)
+    async with running_server(EchoService(act), config=config, trailers=lambda: (("at", "12.5"),)) as channel:
         async with grpc.aio.insecure_channel(channel.target) as bare:
             token = channel.issuer.mint(
                 Identity("acme", "k", "user", frozenset("*"), "gateway"), channel.audience
@@ -220,6 +221,7 @@ async def test_a_unary_call_without_a_deadline_gets_the_servers() -> None:
                 await echo(b"", metadata=(("x-isthmus-identity", token),))
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert "0.05 s" in str(caught.value.details())
+        assert ("at", "12.5") in list(caught.value.trailing_metadata() or ())
         await wait_for_count(channel.telemetry, ECHO, "DEADLINE_EXCEEDED")
 
 
@@ -377,6 +379,10 @@ async def test_trailers_come_with_answers_and_with_errors() -> None:
         assert error_from_rpc(raised).message == "bad"
         raised = await failing(EchoStub(channel.anonymous()), ECHO)
         assert ("x-isthmus-time", "12.5") in list(raised.trailing_metadata())
+        with pytest.raises(grpc.aio.AioRpcError) as unknown:
+            await channel.unary_unary("/isthmus.testing.v1.EchoService/Ecko")(b"")
+        assert unknown.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert ("x-isthmus-time", "12.5") in list(unknown.value.trailing_metadata() or ())
 
 
 async def test_a_huge_message_and_huge_metadata_still_arrive_as_a_status() -> None:
