@@ -39,6 +39,11 @@ class Endpoint:
     model: str
     inputs: Mapping[str, EndpointInput]
 
+    @property
+    def datatypes(self) -> Mapping[str, str]:
+        """The datatype of each input."""
+        return {each.name: each.datatype for each in self.inputs.values()}
+
     def check(self, tensors: Sequence[Tensor]) -> None:
         """Raise Invalid unless a request with these inputs may leave the device.
 

@@ -20,6 +20,7 @@ from libs.common.service_config import ServiceConfig
 from libs.common.telemetry import MetricsServer, Telemetry, start_metrics_server
 from services.device_agent import AGENT_VERSION, folder
 from services.device_agent.access import ACCESS
+from services.device_agent.asking import Requests, any_asks
 from services.device_agent.backoff import Backoff
 from services.device_agent.cloud import Cloud
 from services.device_agent.config import AgentConfig
@@ -43,6 +44,7 @@ from services.device_agent.store.bad_rows import COUNTER as BAD_ROW_COUNTER
 from services.device_agent.store.database import Database
 from services.device_agent.store.runs import Bounds
 from services.device_agent.tasks import Tasks
+from services.device_agent.tracing import Spans
 from services.device_agent.triggering import Triggerer
 from services.device_agent.tunnelling import Tunneller
 from services.device_agent.vm import TaskVm, VmConfig
@@ -117,6 +119,8 @@ class Agent:
         )
         self._files = self.tasks.files
         frames, reports = Bell(), Bell()
+        spans = Spans(self._telemetry)
+        self.requests = Requests(self.database, clock, randomness)
         self.runner = Runner(
             self.database,
             self.tasks,
@@ -127,12 +131,14 @@ class Agent:
             Bounds(config.max_frames, config.max_frame_bytes, config.max_results),
             frames,
             reports,
+            self.requests,
+            spans,
         )
         self.triggerer = Triggerer(
             self.database, self.tasks, self.runner.queue, clock, self.cloud_clock, self.problems
         )
         self.ingest = Ingest(
-            self.database, self.triggerer.bell, self.cloud_clock, config.max_unprocessed_events
+            self.database, self.triggerer.bell, self.cloud_clock, config.max_unprocessed_events, spans
         )
         self.results = Results(self.database, self.runner.results)
         self.housekeeper = Housekeeper(
@@ -232,6 +238,8 @@ class Agent:
             self._backoff,
             config.fenced_wait_s,
             self._frames,
+            self.requests,
+            partial(any_asks, tasks),
         )
         self._cloud_loops = [puller.run, reporter.run, self.watcher.run, self.tunneller.run]
 
@@ -248,7 +256,7 @@ class Agent:
     def _add_loops(self) -> None:
         config = self.config
         runners = [self.runner.run] * self._runners
-        self._loops = [self.triggerer.run, self.housekeeper.run, self._announce, *runners]
+        self._loops = [self.triggerer.run, self.housekeeper.run, self.requests.run, self._announce, *runners]
         if config.events_file:
             self.reader = FileReader(
                 config.events_file,

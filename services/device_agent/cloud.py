@@ -55,14 +55,19 @@ class _OpenTunnel:
     """A call of the tunnel.
 
     Writing to a call that has ended is a fault of the caller's to gRPC. Here it is nobody's: the connection
-    may break, or the cloud end the call, at any moment.
+    may break, or the cloud end the call, at any moment. Messages of several tasks go one after another.
     """
 
     def __init__(self, call: Any) -> None:
         self._call = call
+        self._turn = asyncio.Lock()
 
     async def write(self, request: tunnel_pb2.ConnectRequest) -> None:
         """See `Tunnel`."""
+        async with self._turn:
+            await self._write(request)
+
+    async def _write(self, request: tunnel_pb2.ConnectRequest) -> None:
         try:
             await self._call.write(request)
         except asyncio.InvalidStateError:

@@ -11,6 +11,7 @@ from services.device_agent.signals import Bell
 from services.device_agent.store import events as event_store
 from services.device_agent.store.database import Database
 from services.device_agent.store.events import FilePosition
+from services.device_agent.tracing import Spans
 
 MAX_BATCH = 1000
 MAX_ID_BYTES = 64
@@ -22,13 +23,19 @@ class Ingest:
     """Checks events and stores them; whoever gets an answer can forget them."""
 
     def __init__(
-        self, database: Database, triggers: Bell, cloud_clock: CloudClock, max_unprocessed: int
+        self,
+        database: Database,
+        triggers: Bell,
+        cloud_clock: CloudClock,
+        max_unprocessed: int,
+        spans: Spans,
     ) -> None:
         self._database = database
         self._triggers = triggers
         # Retention goes by when events came in: by a clock that doesn't jump.
         self._clock = cloud_clock
         self._max_unprocessed = max_unprocessed
+        self._spans = spans
 
     async def add(
         self, events: Sequence[Event], position: tuple[str, FilePosition] | None = None
@@ -39,6 +46,7 @@ class Ingest:
             Exhausted: when too many wait for their triggers (BACKLOG), or the disk is full (DISK_FULL).
         """
         now_s = self._clock.now_s()
+        traceparent = self._spans.current()
 
         def work(connection: sqlite3.Connection) -> tuple[int, int]:
             if event_store.backlog(connection) + len(events) > self._max_unprocessed:
@@ -47,7 +55,7 @@ class Ingest:
                     reason="BACKLOG",
                     retry_after_s=1.0,
                 )
-            return event_store.add_events(connection, events, now_s, position)
+            return event_store.add_events(connection, events, now_s, position, traceparent)
 
         counts = await self._database.run(work)
         self._triggers.ring()

@@ -21,6 +21,12 @@ _COUNTERS = {
     "frame_bytes": ("frame_bytes", "Payload bytes of those frames."),
     "acked_frame_count": ("acked_frames", "Frames that the cloud has acknowledged."),
     "refused_frame_count": ("refused_frames", "Frames that the manifest doesn't allow."),
+    "request_count": ("requests", "Requests to models in the cloud that the manifest allows."),
+    "request_bytes": ("request_bytes", "Bytes of those requests' tensors that were sent."),
+    "answer_count": ("answers", "Requests answered in time."),
+    "answer_bytes": ("answer_bytes", "Bytes of those answers' tensors."),
+    "late_answer_count": ("late_answers", "Answers that came too late and were dropped."),
+    "refused_request_count": ("refused_requests", "Runs that asked for what the manifest doesn't declare."),
     "dropped_frame_count": (
         "dropped_frames",
         "Frames that became tombstones: for newer ones, or unreadable.",

@@ -13,6 +13,7 @@ from libs.task.event import Event
 from libs.task.jsontext import canonical
 from libs.task.manifest import CheckedManifest
 from libs.task.pipeline import Feature
+from services.device_agent.asking import Asked, Requests, RunAsks
 from services.device_agent.domain.rollout import Verdict
 from services.device_agent.domain.uploads import Outgoing, check_send
 from services.device_agent.identity import CloudClock
@@ -25,6 +26,7 @@ from services.device_agent.store.database import Database
 from services.device_agent.store.runs import Bounds, Finished, QueuedRun, Run
 from services.device_agent.store.trouble import passes
 from services.device_agent.tasks import Tasks
+from services.device_agent.tracing import Span, Spans
 from services.device_agent.vm import Execution, Outcome, Reason, TaskVm
 
 _log = logging.getLogger("isthmus.agent")
@@ -49,6 +51,8 @@ class Made:
     """The end of what they printed."""
     wall_s: float = 0.0
     """What the scripts took."""
+    asks: tuple[Asked, ...] = ()
+    """What they asked models in the cloud."""
 
 
 class Runner:
@@ -73,6 +77,8 @@ class Runner:
         bounds: Bounds,
         frames: Bell,
         reports: Bell,
+        requests: Requests,
+        spans: Spans,
     ) -> None:
         self.queue = RunQueue()
         self.results = Bell()
@@ -86,6 +92,8 @@ class Runner:
         self._cloud_clock = cloud_clock
         self._problems = problems
         self._bounds = bounds
+        self._requests = requests
+        self._spans = spans
 
     async def start(self) -> None:
         """Queue the runs that waited, or were interrupted, when the agent ended."""
@@ -126,8 +134,17 @@ class Runner:
             except BAD_ROW as error:
                 await self._store(Made(run, _unexpected("features", error)), manifest)
                 return True
+        with self._spans.span("run", run.traceparent, task=run.task, version=run.version) as span:
+            return await self._execute(run, features, manifest, span)
+
+    async def _execute(
+        self, run: Run, features: Mapping[str, object], manifest: CheckedManifest, span: Span
+    ) -> bool:
+        asks = RunAsks(self._requests, manifest, self._spans, span.traceparent)
         try:
-            outcome = await self._vm.execute(Execution(run.task, run.version, run.events, features))
+            outcome = await self._vm.execute(
+                Execution(run.task, run.version, run.events, features, asks.answer)
+            )
         except Invalid as error:
             made = Made(run, Finished("", (), "INPUT_TOO_LARGE", error.message))
         except NotFound:
@@ -141,7 +158,10 @@ class Runner:
         else:
             if outcome.reason is Reason.UNLOADED:
                 return True
-            made = _made(run, outcome, manifest)
+            made = replace(_made(run, outcome, manifest), asks=tuple(asks.made))
+            self._requests.counts["refused_request_count"] += outcome.reason is Reason.BAD_REQUEST
+        if made.finished.failure_reason:
+            span.fail(made.finished.failure_reason)
         self._problems.clear("task VM")
         await self._store(made, manifest)
         return True
@@ -160,19 +180,25 @@ class Runner:
             finished = replace(finished, failure_report=report)
         moment = self._tasks.moment()
         offset_s = self._cloud_clock.offset_s
-        # On a full disk what was made waits here, and later runs with it: none is made for nothing.
-        result, verdict = await self._database.insist(
-            lambda connection: run_store.finish_run(
-                connection,
-                run,
-                finished,
-                health=manifest.health,
-                bounds=self._bounds,
-                now_s=self._cloud_clock.now_s(),
-                offset_s=offset_s,
-                moment=moment,
+        counts = self._requests.take_counts()
+        try:
+            # On a full disk what was made waits here, and later runs with it: none is made for nothing.
+            result, verdict = await self._database.insist(
+                lambda connection: run_store.finish_run(
+                    connection,
+                    run,
+                    finished,
+                    health=manifest.health,
+                    bounds=self._bounds,
+                    now_s=self._cloud_clock.now_s(),
+                    offset_s=offset_s,
+                    moment=moment,
+                    counts=counts,
+                )
             )
-        )
+        except BaseException:
+            self._requests.counts.update(counts)
+            raise
         if result is None:
             return
         self.observe(made)

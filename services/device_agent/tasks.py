@@ -267,6 +267,7 @@ class Tasks:
             resource_root=folder.absolute(),
             resources=tuple(resource.path for resource in manifest.resources),
             limits=RunLimits(limits.wall_time_s, limits.memory_bytes, limits.pending_count),
+            endpoints={each.model: each.datatypes for each in manifest.endpoints.values()},
         )
 
     async def discard(self, manifest: CheckedManifest) -> None:

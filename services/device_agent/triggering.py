@@ -78,6 +78,7 @@ class Triggerer:
                         last_seq=stored.seq,
                         trigger_time_s=self._cloud_clock.now_s(),
                         events=match.events,
+                        traceparent=stored.traceparent,
                     )
                 )
         return runs

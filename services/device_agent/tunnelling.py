@@ -1,5 +1,7 @@
 """The tunnel's device end: frames in order, a window of them in flight, deleted when the cloud has them.
 
+Requests to models in the cloud (`asking`) share the connection.
+
 After a connection opens, nothing of a stream is sent before its first Ack says where to resume. An Ack that
 repeats means a gap: the stream goes back to the frame after it. Frames are only ever deleted by an Ack.
 """
@@ -17,6 +19,7 @@ from isthmus.tunnel.v1 import tunnel_pb2
 from libs.common.clock import Clock
 from libs.common.errors import Error, Unavailable
 from libs.common.rand import Randomness
+from services.device_agent.asking import Requests
 from services.device_agent.backoff import Backoff
 from services.device_agent.cloud import Cloud, Tunnel
 from services.device_agent.convert import to_timestamp
@@ -76,7 +79,10 @@ class Tunneller:
         backoff: Backoff,
         fenced_wait_s: float,
         bell: Bell,
+        requests: Requests,
+        asks: Callable[[], bool],
     ) -> None:
+        """Take what it needs; `asks` tells whether a connection is wanted for requests, without frames."""
         self.bell = bell
         self.connected = False
         self.left_out = 0
@@ -88,14 +94,16 @@ class Tunneller:
         self._problems = problems
         self._backoff = backoff
         self._fenced_wait_s = fenced_wait_s
+        self._requests = requests
+        self._asks = asks
 
     async def run(self) -> None:
-        """Connect while there are streams; again, with backoff, after every end."""
+        """Connect while there are streams or requests; again, with backoff, after every end."""
         attempt = 0
         while True:
             seen = self.bell.rings
             streams = self._choose(await self._database.run(frame_store.list_streams))
-            if not streams:
+            if not streams and not self._asks():
                 await self.bell.wait(seen)
                 continue
             try:
@@ -144,10 +152,13 @@ class Tunneller:
                 streams=[tunnel_pb2.StreamEpoch(stream=s.stream, epoch=s.epoch) for s in streams]
             )
             await call.write(tunnel_pb2.ConnectRequest(hello=hello))
+            if not streams:
+                self._requests.opened()  # there is no Ack to wait for
             acks = Bell()
             tasks = {
                 asyncio.create_task(self._receive(call, sending, acks)),
                 asyncio.create_task(self._send(call, sending, acks)),
+                asyncio.create_task(self._send_requests(call)),
                 asyncio.create_task(self._until_others_are_due({s.stream: s.epoch for s in streams})),
             }
             try:
@@ -159,21 +170,35 @@ class Tunneller:
             for task in done:
                 task.result()
         finally:
+            self._requests.closed()
             call.cancel()
+
+    async def _send_requests(self, call: Tunnel) -> None:
+        # Its own task, so that a run that gives up never breaks off a message on its way.
+        while True:
+            await call.write(await self._requests.next())
 
     async def _receive(self, call: Tunnel, sending: dict[str, _Sending], acks: Bell) -> None:
         while (response := await call.read()) is not grpc.aio.EOF:
-            if response.WhichOneof("kind") != "ack":
+            kind = response.WhichOneof("kind")
+            if kind == "answer":
+                self._heard()
+                self._requests.answered(response.answer)
+            if kind != "ack":
                 continue  # of a newer cloud: nothing that we know what to do with
             ack = response.ack
             state = sending.get(ack.stream)
             if state is None or state.epoch != ack.epoch:
                 continue
-            self.connected = True
-            self._problems.clear(_SUBJECT)
+            self._heard()
+            self._requests.opened()
             await self._take_ack(ack.stream, state, ack.sequence)
             acks.ring()
         raise Unavailable("the cloud closed the tunnel", reason="CLOSED")
+
+    def _heard(self) -> None:
+        self.connected = True
+        self._problems.clear(_SUBJECT)
 
     async def _take_ack(self, stream: str, state: _Sending, sequence: int) -> None:
         if sequence < state.acked:
@@ -207,7 +232,9 @@ class Tunneller:
             seen_frames, seen_acks = self.bell.rings, acks.rings
             while await self._send_some(call, sending):
                 pass
-            await self._wait(seen_frames, seen_acks, acks, any(s.in_flight for s in sending.values()))
+            unheard = bool(sending) and not self.connected
+            waits = unheard or any(state.in_flight for state in sending.values())
+            await self._wait(seen_frames, seen_acks, acks, waits)
 
     async def _send_some(self, call: Tunnel, sending: dict[str, _Sending]) -> bool:
         """Send a batch of each stream that has room; return whether anything was sent."""
@@ -237,12 +264,12 @@ class Tunneller:
                 sent = True
         return sent
 
-    async def _wait(self, seen_frames: int, seen_acks: int, acks: Bell, in_flight: bool) -> None:
+    async def _wait(self, seen_frames: int, seen_acks: int, acks: Bell, for_an_ack: bool) -> None:
         waits = {
             asyncio.create_task(self.bell.wait(seen_frames)),
             asyncio.create_task(acks.wait(seen_acks)),
         }
-        patience = asyncio.create_task(self._clock.sleep(_ACK_S)) if in_flight or not self.connected else None
+        patience = asyncio.create_task(self._clock.sleep(_ACK_S)) if for_an_ack else None
         tasks = waits if patience is None else {*waits, patience}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -11,7 +11,7 @@ from services.device_agent.domain.retention import Cut
 from services.device_agent.store.bad_rows import BAD_ROW, note_bad_row
 from services.device_agent.store.values import add_counters, get_int, read_counters, set_int
 
-_COLUMNS = "seq, COALESCE(event_id, ''), type, page, user, time_s, fields"
+_COLUMNS = "seq, COALESCE(event_id, ''), type, page, user, time_s, fields, traceparent"
 # Rows fetched at a time where a reader may stop early.
 _CHUNK = 256
 
@@ -25,6 +25,8 @@ class StoredEvent:
 
     seq: int
     event: Event
+    traceparent: str = ""
+    """Of the trace that it came with; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,9 @@ def add_events(
     events: Iterable[Event],
     now_s: float,
     position: tuple[str, FilePosition] | None = None,
+    traceparent: str = "",
 ) -> tuple[int, int]:
-    """Store the events that aren't there yet by their id, and how far their file was read.
+    """Store the events that aren't there yet by their id, how far their file was read, and their trace.
 
     Returns:
         How many were new, and how many were there.
@@ -54,8 +57,8 @@ def add_events(
         fields = canonical(dict(event.fields))
         length = len(canonical(event.to_json()).encode())
         cursor = connection.execute(
-            "INSERT OR IGNORE INTO events (event_id, user, type, page, time_s, fields, size, receive_time_s)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR IGNORE INTO events (event_id, user, type, page, time_s, fields, size, receive_time_s,"
+            " traceparent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 event.event_id or None,
                 event.user,
@@ -65,6 +68,7 @@ def add_events(
                 fields,
                 length,
                 now_s,
+                traceparent,
             ),
         )
         if cursor.rowcount == 1:
@@ -221,12 +225,13 @@ def event_from_row(value: dict[str, object]) -> Event:
     return Event(**value)  # type: ignore[arg-type]
 
 
-def _stored(row: tuple[int, str, str, str, str, float, str]) -> StoredEvent:
-    seq, event_id, type_, page, user, time_s, fields = row
+def _stored(row: tuple[int, str, str, str, str, float, str, str]) -> StoredEvent:
+    seq, event_id, type_, page, user, time_s, fields, traceparent = row
     loaded = json.loads(fields)
     if not isinstance(loaded, dict):
         raise TypeError(f"fields are of type {type(loaded).__name__}")
-    return StoredEvent(seq, Event(event_id, type_, page, user, float(time_s), loaded))
+    event = Event(event_id, type_, page, user, float(time_s), loaded)
+    return StoredEvent(seq, event, str(traceparent))
 
 
 def _drop(connection: sqlite3.Connection, seq: int, error: Exception) -> None:

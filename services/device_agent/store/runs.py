@@ -30,6 +30,8 @@ class NewRun:
     trigger_time_s: float
     """When it matched, by the gateway's clock as far as it is known."""
     events: tuple[Event, ...]
+    traceparent: str = ""
+    """Of the trace that the completing event came with; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Run:
     """Event time of the event that completed the trigger."""
     trigger_time_s: float
     events: tuple[Event, ...]
+    traceparent: str = ""
 
     @property
     def user(self) -> str:
@@ -125,8 +128,8 @@ def add_runs(
     added: list[QueuedRun] = []
     for run in runs:
         cursor = connection.execute(
-            "INSERT INTO runs (task, version, last_seq, event_time_s, trigger_time_s, events)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO runs (task, version, last_seq, event_time_s, trigger_time_s, events, traceparent)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 run.task,
                 run.version,
@@ -134,6 +137,7 @@ def add_runs(
                 run.events[-1].time_s,
                 run.trigger_time_s,
                 canonical([event.to_json() for event in run.events]),
+                run.traceparent,
             ),
         )
         run_id = int(cursor.lastrowid or 0)
@@ -145,6 +149,7 @@ def add_runs(
             run.events[-1].time_s,
             run.trigger_time_s,
             run.events,
+            run.traceparent,
         )
         added.append(QueuedRun(run_id, run.task, run.version, fresh.user, fresh))
     dropped: list[int] = []
@@ -184,14 +189,14 @@ def count_runs(connection: sqlite3.Connection) -> dict[str, int]:
 def read_run(connection: sqlite3.Connection, run_id: int) -> Run | None:
     """Return a waiting run; None when it was dropped or is done."""
     row = connection.execute(
-        "SELECT run_id, task, version, last_seq, event_time_s, trigger_time_s, events"
+        "SELECT run_id, task, version, last_seq, event_time_s, trigger_time_s, events, traceparent"
         " FROM runs WHERE run_id = ?",
         (run_id,),
     ).fetchone()
     if row is None:
         return None
     events = tuple(event_from_row(value) for value in json.loads(row[6]))
-    return Run(row[0], row[1], row[2], row[3], row[4], row[5], events)
+    return Run(row[0], row[1], row[2], row[3], row[4], row[5], events, str(row[7]))
 
 
 def is_storable(run: NewRun) -> bool:
@@ -227,10 +232,11 @@ def finish_run(
     now_s: float,
     offset_s: float,
     moment: Moment,
+    counts: Mapping[str, int] = {},
 ) -> tuple[Result | None, Verdict]:
     """Let a run's effects appear, all of them, once: result, frames, counters, the version's health.
 
-    A run that isn't waiting any more (dropped with its version, or done) has no effects.
+    A run that isn't waiting any more (dropped with its version, or done) has no effects but its counts.
 
     Args:
         connection: the store.
@@ -241,10 +247,12 @@ def finish_run(
         now_s: by the clock that the trigger's time was taken from.
         offset_s: what to add to the device's clock to get the gateway's.
         moment: for the report when this run confirms the version.
+        counts: what else has been counted meanwhile, by counter.
 
     Returns:
         The result as apps see it, and what it means for the version. The caller carries out ROLL_BACK.
     """
+    add_counters(connection, **counts)
     if connection.execute("DELETE FROM runs WHERE run_id = ?", (run.run_id,)).rowcount != 1:
         return None, Verdict.NOTHING
     ok = not finished.failure_reason

@@ -99,7 +99,13 @@ _FIRST = (
     "CREATE INDEX frames_live ON frames (order_id) WHERE tombstone = ''",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+# The trace that an event came with, so that its runs go on with it; "" for none.
+_TRACES = (
+    "ALTER TABLE events ADD COLUMN traceparent TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN traceparent TEXT NOT NULL DEFAULT ''",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _TRACES)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

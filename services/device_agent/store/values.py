@@ -1,6 +1,7 @@
 """Single values and counters."""
 
 import sqlite3
+from collections.abc import Mapping
 
 
 def get_blob(connection: sqlite3.Connection, key: str) -> bytes | None:
@@ -39,6 +40,11 @@ def add_counters(connection: sqlite3.Connection, **amounts: int) -> None:
                 " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
                 (name, amount),
             )
+
+
+def count(connection: sqlite3.Connection, amounts: Mapping[str, int]) -> None:
+    """Add to counters as `add_counters` does, by names that come from elsewhere."""
+    add_counters(connection, **amounts)
 
 
 def read_counters(connection: sqlite3.Connection) -> dict[str, int]:

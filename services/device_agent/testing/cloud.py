@@ -61,6 +61,7 @@ class FakeCloud:
         wire: every message that came in, as bytes, by method.
         calls: how often each method was called.
         reports: every stage report, once each.
+        tunnel: its end of the tunnel.
         frames: (device, stream) → sequence → frame, as the log would hold them.
         hold: stages at which to stop: clear an event to stop there. "Plan", "Report", "ReadBlob", "Enrol",
             "ack", "chunk" (after a blob's first chunk).
@@ -81,8 +82,8 @@ class FakeCloud:
         self.wire: dict[str, list[bytes]] = defaultdict(list)
         self.calls: dict[str, int] = defaultdict(int)
         self.reports: dict[str, pull_pb2.StageReport] = {}
-        self._tunnel = FakeTunnel(self)
-        self.frames = self._tunnel.frames
+        self.tunnel = FakeTunnel(self)
+        self.frames = self.tunnel.frames
         self.offsets: list[int] = []
         self.hold: dict[str, asyncio.Event] = {}
         self.reached: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -207,7 +208,7 @@ class FakeCloud:
         )
         server.answers("isthmus.gateway.v1.PushService", "Watch", self._watch, gateway_pb2.WatchRequest)
         server.both_ways(
-            "isthmus.tunnel.v1.TunnelService", "Connect", self._tunnel.connect, tunnel_pb2.ConnectRequest
+            "isthmus.tunnel.v1.TunnelService", "Connect", self.tunnel.connect, tunnel_pb2.ConnectRequest
         )
         self.port = await server.start(port or self.port, self.credentials)
         self._server = server
@@ -354,7 +355,7 @@ class FakeCloud:
 
     def fence(self, device: str) -> None:
         """Act as if another agent had connected as this device."""
-        self._tunnel.fence(device)
+        self.tunnel.fence(device)
 
 
 def _timestamp(moment: datetime) -> Timestamp:

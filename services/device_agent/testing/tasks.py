@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from google.protobuf.duration_pb2 import Duration
 
 from isthmus.deployer.v1 import manifest_pb2
+from libs.task.endpoints import ENDPOINT_AGENT_VERSION
 from libs.task.testing import add_model
 from libs.trust.digests import sha256_of
 from libs.trust.keys import SigningKey
@@ -50,10 +51,12 @@ def task(
     pending: int = 0,
     wall_s: float = 10.0,
     python_versions: tuple[str, ...] = (),
+    endpoints: Mapping[str, Mapping[str, tuple[str, int]]] | None = None,
 ) -> TaskVersion:
     """Build a version with one script whose function `run` is called for every "go" event.
 
     With a `plan`, its model runs on what the script returns.
+    `endpoints` maps model → input → (datatype, most elements).
     `uploads` maps stream → field → (type, such as "NUMBER", and max_bytes).
     """
     script = source.encode()
@@ -90,6 +93,17 @@ def task(
             for stream, fields in (uploads or {}).items()
         ],
         python_versions=python_versions,
+        endpoints=[
+            manifest_pb2.Endpoint(
+                model=model,
+                inputs=[
+                    manifest_pb2.EndpointInput(name=name, datatype=kind, max_element_count=most)
+                    for name, (kind, most) in inputs.items()
+                ],
+            )
+            for model, inputs in (endpoints or {}).items()
+        ],
+        min_agent_version=ENDPOINT_AGENT_VERSION if endpoints else "",
     )
     for path, content in (resources or {}).items():
         blobs[sha256_of(content)] = content

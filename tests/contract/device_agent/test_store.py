@@ -361,6 +361,30 @@ def test_a_finished_run_has_its_effects_once(connection):
     assert versions.find_version(connection, "t", "1").state is State.CONFIRMED
 
 
+def test_what_was_counted_during_a_run_is_stored_with_it_and_also_without_its_effects(connection):
+    staged_and_active(connection)
+    run = queue_run(connection)
+    kept = {"health": HEALTH, "bounds": BOUNDS, "now_s": 2.0, "offset_s": 0.0, "moment": Moment(2.0, "x")}
+    for _ in range(2):
+        runs.finish_run(
+            connection, run, Finished("{}"), counts={"request_count": 3, "answer_count": 2}, **kept
+        )
+    counters = values.read_counters(connection)
+    assert (counters["request_count"], counters["answer_count"], counters["success_count"]) == (6, 4, 1)
+
+
+def test_the_trace_of_an_event_is_kept_for_its_runs(connection):
+    staged_and_active(connection)
+    events.add_events(connection, [event(1)], 1.0, traceparent="00-aa-bb-01")
+    events.add_events(connection, [event(2)], 1.0)
+    first, second = events.read_events(connection, 0, 10)
+    assert (first.traceparent, second.traceparent) == ("00-aa-bb-01", "")
+    new = NewRun("t", "1", 1, 1.0, (event(1),), first.traceparent)
+    added, _ = runs.add_runs(connection, 1, [new], {"t": 100})
+    assert added[0].run.traceparent == "00-aa-bb-01"
+    assert runs.read_run(connection, added[0].run_id).traceparent == "00-aa-bb-01"
+
+
 def test_a_failed_run_leaves_its_reason_with_the_version_and_its_text_with_the_result(connection):
     staged_and_active(connection)
     for number in (1, 2):
