@@ -59,9 +59,9 @@ class World:
 class Connection:
     """A device's end. While `reading` is clear it reads nothing."""
 
-    def __init__(self, tunnel: Tunnel, device: Device) -> None:
+    def __init__(self, tunnel: Tunnel, device: Device, hello: Hello = HELLO) -> None:
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._queue.put_nowait(HELLO)
+        self._queue.put_nowait(hello)
         self.taken = 0
         self.heard: list[Reply] = []
         self.reading = asyncio.Event()
@@ -372,3 +372,10 @@ async def test_a_model_whose_call_is_cancelled_underneath_frees_its_place(world:
     await device.task
     assert device.answers == []
     assert (world.recorder.fates, world.recorder.requests) == ([Fate.CANCELLED], 0)
+
+
+async def test_a_device_without_streams_may_ask(world: World) -> None:
+    device = Connection(world.tunnel, DEVICE, Hello(()))
+    device.send(request(1), None)
+    await device.task
+    assert device.heard == [predicted(1)]
