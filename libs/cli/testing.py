@@ -21,6 +21,7 @@ from isthmus.deployer.v1 import blob_pb2, blob_pb2_grpc, manifest_pb2
 from isthmus.engine.v1 import engine_pb2, engine_pb2_grpc
 from isthmus.scheduler.v1 import object_pb2, scheduler_pb2, scheduler_pb2_grpc
 from libs.cli.testing_serving import FakeServing, FakeTuner
+from libs.cli.testing_tasks import FakeTasks
 
 Context = grpc.ServicerContext
 KEY = f"isk_{'0' * 16}_{'0' * 64}"
@@ -45,6 +46,7 @@ class FakeCloud:
         operators: what ListOperators says.
         serving: models behind endpoints.
         tuner: experiments.
+        tasks: tasks and versions.
     """
 
     def __init__(self) -> None:
@@ -66,6 +68,7 @@ class FakeCloud:
         self.operators = engine_pb2.ListOperatorsResponse()
         self.serving = FakeServing()
         self.tuner = FakeTuner()
+        self.tasks = FakeTasks()
         self._lock = threading.Lock()
         self._revision = 0
 
@@ -324,6 +327,7 @@ def fake_cloud() -> Iterator[FakeCloud]:
     blob_pb2_grpc.add_BlobServiceServicer_to_server(_Blobs(cloud), server)  # type: ignore[abstract]
     cloud.serving.add_to(server)
     cloud.tuner.add_to(server)
+    cloud.tasks.add_to(server)
     healthy = health.HealthServicer()
     healthy.set("gateway", health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)

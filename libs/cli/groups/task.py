@@ -11,15 +11,16 @@ from pathlib import Path
 import click
 
 from isthmus.deployer.v1 import manifest_pb2, task_pb2, task_pb2_grpc
-from libs.cli.blobs import upload
+from libs.cli.blobs import blob_of, upload
 from libs.cli.folder import read_task
 from libs.cli.groups.trust import AUTHOR_KEY
 from libs.cli.main import Group
 from libs.cli.output import as_dict, human_bytes, human_time
+from libs.cli.preflight import preflight_text, preflight_word
 from libs.cli.session import Session, Settings, with_session
 from libs.cli.trial import try_task
 from libs.cli.values import version_name
-from libs.common.errors import NotFound, Precondition
+from libs.common.errors import Invalid, NotFound, Precondition
 from libs.common.names import check_id
 from libs.task.manifest import CheckedManifest
 from libs.task.source import FILE_NAME
@@ -27,6 +28,10 @@ from libs.trust.keys import SigningKey
 from libs.trust.signing import sign_message
 
 _FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
+
+# A simulation may take a minute, and its files must get there: longer than the deployer waits for it.
+_SIMULATION_S = 240.0
+_MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 _TEMPLATE = {
     "task": "",
@@ -129,13 +134,28 @@ def check(settings: Settings, folder: Path) -> None:
 @click.option(
     "--key", "more_keys", multiple=True, type=click.Path(path_type=Path), help="Another author key; repeat."
 )
-@click.option("--dry-run", is_flag=True, help="Let the deployer check it; keep only the files.")
+@click.option(
+    "--events",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Recorded events, one JSON object a line, to try the version over in the cloud; default: those of "
+    "the newest version that had some.",
+)
+@click.option("--dry-run", is_flag=True, help="Let the deployer check and try it; keep only the files.")
 @with_session
 def publish(
-    session: Session, folder: Path, keys_dir: Path | None, more_keys: tuple[Path, ...], dry_run: bool
+    session: Session,
+    folder: Path,
+    keys_dir: Path | None,
+    more_keys: tuple[Path, ...],
+    events: Path | None,
+    dry_run: bool,
 ) -> None:
-    """Upload the files of FOLDER, sign its manifest as author and publish the version."""
+    """Upload the files of FOLDER, sign its manifest as author and publish the version.
+
+    A simulator in the cloud tries it first; one that fails there isn't published.
+    """
     source, manifest, checked = read_task(folder)
+    recording = _recording(events)
     author = (keys_dir or session.settings.keys_dir) / AUTHOR_KEY
     try:
         signers = [SigningKey.load(path) for path in (author, *more_keys)]
@@ -155,7 +175,12 @@ def publish(
     before = _there(session, f"{parent}/versions/{checked.version}")
     signed = sign_message(manifest, signers)
     publication = task_pb2.PublishVersionRequest(parent=parent, manifest=signed, validate_only=dry_run)
-    version = session.call(stub.PublishVersion, publication).version
+    if recording is not None:
+        publication.events.CopyFrom(upload(session, recording))
+    if before is None:
+        session.output.note(f"simulating {checked.key} …")
+    waiting_s = max(_SIMULATION_S, session.settings.timeout_s)
+    version = session.call(stub.PublishVersion, publication, timeout_s=waiting_s).version
     kept = {signature.key_id for signature in version.manifest.signatures}
     missing = [signer.key_id for signer in signers if signer.key_id not in kept]
     if missing and not dry_run:
@@ -171,6 +196,20 @@ def publish(
     else:
         outcome = "checked" if dry_run else "signatures_added"
     _show_version(session, version, {"outcome": outcome})
+
+
+def _recording(events: Path | None) -> Path | None:
+    """Return a file of events that can be uploaded; raise before anything is."""
+    if events is None:
+        return None
+    size = blob_of(events).size_bytes
+    if size > _MAX_EVENT_BYTES:
+        raise Invalid(
+            f"--events: {events} has {human_bytes(size)}, more than {human_bytes(_MAX_EVENT_BYTES)}; "
+            "give a shorter recording",
+            reason="TOO_LARGE",
+        )
+    return events
 
 
 def _there(session: Session, name: str) -> task_pb2.Version | None:
@@ -194,6 +233,7 @@ def _show_version(session: Session, found: task_pb2.Version, more: Mapping[str, 
                 "signatures_added": ("published", f"{published}; it was there already, now signed anew"),
                 "already_published": ("published", f"{published}; it was there already, nothing changed"),
             }.get(str(more.get("outcome")), ("published", published)),
+            ("pre-flight", preflight_text(found)),
         ],
         more=more,
     )
@@ -232,11 +272,12 @@ def versions(session: Session, name: str, limit: int | None) -> None:
     found = [each for page in session.pages(stub.ListVersions, request, limit) for each in page.versions]
     session.output.messages(
         found,
-        ("VERSION", "SIZE", "PUBLISHED", "BY"),
+        ("VERSION", "SIZE", "PRE-FLIGHT", "PUBLISHED", "BY"),
         (
             (
                 each.name.rpartition("/")[2],
                 human_bytes(each.total_bytes),
+                preflight_word(each),
                 human_time(each.create_time.ToDatetime(tzinfo=UTC)),
                 each.publisher,
             )
