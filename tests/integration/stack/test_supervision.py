@@ -455,7 +455,7 @@ class TestCommandLine:
         self, tmp_path: Path, capfd: pytest.CaptureFixture[str], offset_text: str
     ) -> None:
         assert main(self.arguments(tmp_path / "home", "up", "--port-offset", offset_text)) == 1
-        assert "the offset from -6354 to 57104" in capfd.readouterr().err
+        assert "the offset from -6354 to 57075" in capfd.readouterr().err
 
     def test_a_home_that_cannot_be_made(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "file").touch()
