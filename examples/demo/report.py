@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -27,8 +28,12 @@ class Comparison:
 
     where: str
     events: int
-    auc: dict[str, float]
+    auc: Mapping[str, float]
     """Area under the ROC curve by the scorer's name."""
+    hit_rate: Mapping[str, float]
+    """Share of clicks among what each scorer puts on top; empty where nobody compares that."""
+    more: Mapping[str, float]
+    """What else there is to say, by name; units as in figures."""
 
 
 @dataclass(slots=True)
@@ -45,9 +50,16 @@ class Report:
         """Add a check."""
         self.checks.append(Check(name, holds, detail))
 
-    def compare(self, where: str, events: int, auc: dict[str, float]) -> None:
-        """Add the AUC of several ways to score the same events."""
-        self.comparisons.append(Comparison(where, events, auc))
+    def compare(
+        self,
+        where: str,
+        events: int,
+        auc: Mapping[str, float],
+        hit_rate: Mapping[str, float] | None = None,
+        more: Mapping[str, float] | None = None,
+    ) -> None:
+        """Add how good several ways are to score the same events."""
+        self.comparisons.append(Comparison(where, events, auc, hit_rate or {}, more or {}))
 
     @property
     def good(self) -> bool:
@@ -65,6 +77,8 @@ class Report:
                     for check in self.checks
                 ],
                 "auc": {each.where: {"events": each.events, **each.auc} for each in self.comparisons},
+                "hit_rate": {each.where: dict(each.hit_rate) for each in self.comparisons},
+                "cascade": {each.where: dict(each.more) for each in self.comparisons},
                 "notes": self.notes,
                 "good": self.good,
             }
@@ -82,7 +96,7 @@ class Report:
         console.print(table)
         console.print()
         if self.comparisons:
-            console.print(self._auc_table())
+            console.print(self._comparison_table())
             console.print()
         checks = Table("", "CHECK", "WHAT WAS SEEN", box=None, header_style="bold", pad_edge=False)
         for check in self.checks:
@@ -91,18 +105,34 @@ class Report:
         for note in self.notes:
             console.print(f"\n{note}")
 
-    def _auc_table(self) -> Table:
-        table = Table("AUC", box=None, header_style="bold", pad_edge=False)
+    def _comparison_table(self) -> Table:
+        table = Table("ON HELD-OUT TIME", box=None, header_style="bold", pad_edge=False)
         for each in self.comparisons:
             table.add_column(f"{each.where.upper()}, {each.events:,} EVENTS", justify="right")
-        for name in dict.fromkeys(name for each in self.comparisons for name in each.auc):
-            cells = (each.auc.get(name) for each in self.comparisons)
-            table.add_row(_label(name), *("-" if cell is None else f"{cell:.4f}" for cell in cells))
+        for kind, of in (("AUC", "auc"), ("hit rate", "hit_rate")):
+            for name in _names(getattr(each, of) for each in self.comparisons):
+                cells = (getattr(each, of).get(name) for each in self.comparisons)
+                shown = ("-" if cell is None else f"{cell:.4f}" for cell in cells)
+                table.add_row(f"{kind}: {_label(name)}", *shown)
+        for name in _names(each.more for each in self.comparisons):
+            cells = (each.more.get(name) for each in self.comparisons)
+            table.add_row(
+                _for_people(name, 0.0)[0],
+                *("-" if cell is None else _for_people(name, cell)[1] for cell in cells),
+            )
         return table
+
+
+def _names(found: Iterable[Mapping[str, float]]) -> list[str]:
+    """Return all names, in the order in which they come up."""
+    return list(dict.fromkeys(name for each in found for name in each))
 
 
 def _label(name: str) -> str:
     return {
+        "device": "device alone",
+        "cascade": "device + cloud",
+        "cloud": "cloud alone",
         "model": "click model",
         "ftrl_frozen": "FTRL, frozen",
         "ftrl_prequential": "FTRL, learning on",
@@ -117,6 +147,8 @@ def _for_people(name: str, value: float) -> tuple[str, str]:
         return label.removesuffix(" ms"), human_seconds(value / 1e3)
     if name.endswith("_s"):
         return label.removesuffix(" s"), human_seconds(value)
+    if name.endswith("_rps"):
+        return label.removesuffix(" rps"), f"{value:,.0f} /s"
     if name.endswith("_share"):
         return label, f"{100 * value:.2f} %"
     return label, f"{value:,.0f}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,28 +17,40 @@ from libs.task.event import Event
 TASKS = Path(__file__).resolve().parent.parent / "tasks"
 _WINDOW_S = 30 * 86400.0
 _WINDOW_EVENTS = 200
+_RECORDED = 60
 
 Value = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A log, a task that fits it, a version of that task which fails, and what right results are."""
+    """A log, a task that fits it, versions of that task which fail, and what right results are."""
 
     log: Log
     task: str
     good: Path
     """Folder of version 1.0.0."""
-    bad: Path
+    broken: Path
     """Folder of version 1.1.0, which fails on every run."""
+    bad: Path
+    """Folder of version 1.2.0, which does well over what was recorded and fails on what `dooms`."""
+    recorded: Sequence[Event]
+    """What versions are tried over before they are published."""
+    dooms: Callable[[Iterable[Event]], list[tuple[int, bool]]]
+    """From a device's events in the order they were fed: of each one that triggers, its position and whether
+    the bad version fails on it."""
     declared: frozenset[str]
     """Fields that the manifest lets leave the device."""
     expected: Callable[[Iterable[Event]], dict[str, Value]]
     """From a device's events in the order they were fed: the right result by the id of its last event."""
     agrees: Callable[[Value, Value], bool]
     """Whether a device's result is the expected one."""
-    judge: Callable[[list[Result], Report], None] = lambda results, report: None
+    endpoint: str = ""
+    """The model in the cloud that devices ask; empty for none."""
+    judge: Callable[[Sequence[Result], Report], None] = lambda results, report: None
     """Adds what else there is to say about the good results."""
+    facts: Callable[[Sequence[Result]], Mapping[str, str]] = lambda results: {}
+    """What can be said of the results so far, while they come."""
 
 
 def value_profile(log: Log, scratch: Path, event: str | None, field: str | None) -> Scenario:
@@ -69,27 +81,77 @@ def value_profile(log: Log, scratch: Path, event: str | None, field: str | None)
         hint = did_you_mean(field, fields) if field else ""
         raise Invalid(f"--field: {chosen!r} events have no field {field or 'of text or lists'}{hint}")
     name = field or fields.most_common(1)[0][0]
-    folders = []
-    for template in (TASKS / "value-profile", TASKS / "value-profile-bad"):
-        folder = scratch / template.name
-        folder.mkdir(parents=True)
-        for file in template.iterdir():
-            if file.is_file():
-                text = file.read_text(encoding="utf-8")
-                if file.suffix == ".json":
-                    text = text.replace("@EVENT", chosen).replace("@FIELD", name)
-                (folder / file.name).write_text(text, encoding="utf-8")
-        folders.append(folder)
-    declared = frozenset({"total", "profile"})
-    return Scenario(
-        log,
-        "value-profile",
-        folders[0],
-        folders[1],
-        declared,
-        lambda events: _counts(events, chosen, name),
-        _agrees,
+
+    def matches(each: Event) -> bool:
+        return each.type == chosen and name in each.fields
+
+    of_all = (each for events in log.users.values() for each in events if matches(each))
+    recorded = sorted(of_all, key=lambda each: each.time_s)[:_RECORDED]
+    until_s = recorded[-1].time_s
+    if not any(each.time_s > until_s for events in log.users.values() for each in events if matches(each)):
+        raise Invalid(
+            f"{log.title}: all {chosen!r} events with {name!r} are among the first {_RECORDED}; "
+            "use a longer log, or another --event or --field"
+        )
+    good = _fill(scratch, "value-profile", chosen, name)
+    bad = _fill(scratch, "value-profile", chosen, name, "value-profile-late")
+    replace_text(bad / "task.json", '"version": "1.0.0"', '"version": "1.2.0"')
+    # A fault that nothing recorded shows: a date written into it, as in a table that ends.
+    append_text(
+        bad / "profile.py",
+        f"""
+
+LAST_S = {until_s!r}
+_profile = profile
+
+
+def profile(context: Context) -> dict[str, object]:
+    \"\"\"Fail on events that are later than the last one known when this was written.\"\"\"
+    if context.events[-1].time_s > LAST_S:
+        raise ValueError("no table for this day")
+    return _profile(context)
+""",
     )
+    return Scenario(
+        log=log,
+        task="value-profile",
+        good=good,
+        broken=_fill(scratch, "value-profile-bad", chosen, name),
+        bad=bad,
+        recorded=recorded,
+        dooms=lambda events: [
+            (number, each.time_s > until_s) for number, each in enumerate(events) if matches(each)
+        ],
+        declared=frozenset({"total", "profile"}),
+        expected=lambda events: _counts(events, chosen, name),
+        agrees=_agrees,
+    )
+
+
+def _fill(scratch: Path, template: str, event: str, field: str, folder: str = "") -> Path:
+    """Return a task's folder, made from its template."""
+    made = scratch / (folder or template)
+    made.mkdir(parents=True)
+    for file in (TASKS / template).iterdir():
+        if file.is_file():
+            text = file.read_text(encoding="utf-8")
+            if file.suffix == ".json":
+                text = text.replace("@EVENT", event).replace("@FIELD", field)
+            (made / file.name).write_text(text, encoding="utf-8")
+    return made
+
+
+def replace_text(file: Path, old: str, new: str) -> None:
+    """Put a text in the place of another, which must be there."""
+    text = file.read_text("utf-8")
+    assert old in text, f"{file}: no {old}"
+    file.write_text(text.replace(old, new), "utf-8")
+
+
+def append_text(file: Path, text: str) -> None:
+    """Add to a text file."""
+    with file.open("a", encoding="utf-8") as out:
+        out.write(text)
 
 
 def _windows(events: Iterable[Event], event_type: str, field: str) -> Iterator[tuple[Event, list[Event]]]:

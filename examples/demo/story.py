@@ -1,84 +1,98 @@
-"""What the demo does, step by step: train, publish, release, run, break, roll back, count."""
+"""What the demo does, step by step: train, serve, publish, release, ask, tune, break, roll back, count."""
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from examples.demo.cloud import Cloud
-from examples.demo.data import Log, deal
-from examples.demo.devices import Device
-from examples.demo.report import Report, quantile
-from examples.demo.scenario import Scenario, Value
-from libs.common.errors import Error, Invalid, Unavailable
+from examples.demo.counting import Counting
+from examples.demo.fleet import Fleet, dealt
+from examples.demo.plan import Plan
+from examples.demo.progress import Progress, Step
+from examples.demo.releases import Releases
+from examples.demo.report import Report
+from examples.demo.scenario import Scenario
+from examples.demo.tuning import Tuning
 from libs.task.event import Event
 
-Make = Callable[[Cloud, Path, Callable[[str], None], Report], Scenario]
-"""Makes the scenario, given the cloud, a folder, where to say what happens, and the report."""
+PREPARE = "tenant, keys and devices"
+PUBLISH = "publish, after a pre-flight"
+USE = "devices are in use, without the task"
+RELEASE = "release in steps"
+REPLAY = "replay histories on devices"
+TUNE = "tune the endpoint meanwhile"
+BREAK = "release what fails in the field"
+COUNT = "count"
 
-STEPS = "25%,50%,100%"
-_LEAST_EVENTS = 120
-_RELEASES_S = 60.0
-"""How long both releases may take; the histories have to last as long."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How large the demo is."""
-
-    devices: int = 8
-    events_per_device: int = 3000
-    events_per_s: float = 24.0
-    """On each device."""
-    replay_s: float = 30.0
-    """How long the histories run on the good version before the bad one comes."""
-    deadline_s: float = 300.0
-    """Nothing may take longer than this, all together."""
+_BEFORE_SHARE, _OPEN_SHARE = 0.5, 0.85
+"""Of a device's events: those from before it has the task, and those from before the bad version comes."""
+_FAST = 250.0
+"""Events a second on each device while no task runs."""
+_IN_A_ROW = 10
+"""Triggers on which the bad version has to fail one after the other before it is released."""
 
 
-def dealt(log: Log, plan: Plan) -> list[list[Event]]:
-    """Return each device's events.
+class Subject:
+    """What a demo is about: makes the scenario, in steps of its own."""
 
-    Raises:
-        Invalid: when the log is too short for so many devices.
-    """
-    hands = deal(log, plan.devices, plan.events_per_device)
-    shortest = min(len(events) for events in hands)
-    if shortest < _LEAST_EVENTS:
-        raise Invalid(
-            f"{log.title}: one of {plan.devices} devices gets {shortest} events "
-            f"and needs {_LEAST_EVENTS}; use a longer log or fewer --devices",
-            reason="LOG_TOO_SHORT",
-        )
-    return hands
+    title: str
+    steps: tuple[str, ...] = ()
+    """Titles of the steps that `scenario` takes."""
+    asks: bool = False
+    """Whether devices ask a model in the cloud."""
+
+    def scenario(self, cloud: Cloud, home: Path, progress: Progress, report: Report) -> Scenario:
+        """Return the scenario.
+
+        Raises:
+            Error: when it can't be made.
+        """
+        raise NotImplementedError
+
+
+class OwnLog(Subject):
+    """A log of one's own: its scenario is made before anything starts."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self.title = scenario.log.title
+
+    def scenario(self, cloud: Cloud, home: Path, progress: Progress, report: Report) -> Scenario:
+        """See `Subject`."""
+        return self._scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The stack that a demo runs on."""
+
+    gateway: str
+    admin_key_file: Path
+    tunnel_metrics: str
+    """Where the tunnel shows its metrics, as an HTTP address."""
+
+
+def titles(subject: Subject) -> list[str]:
+    """Return the titles of all steps, in their order."""
+    tune = (TUNE,) if subject.asks else ()
+    return [PREPARE, *subject.steps, PUBLISH, USE, RELEASE, REPLAY, *tune, BREAK, COUNT]
 
 
 class Story:
     """One run of the demo against a running stack."""
 
-    def __init__(
-        self, plan: Plan, title: str, make: Make, gateway: str, admin_key_file: Path, home: Path
-    ) -> None:
+    def __init__(self, plan: Plan, subject: Subject, ground: Ground, home: Path, progress: Progress) -> None:
         self._plan = plan
-        self._make = make
-        self._scenario: Scenario
-        self._gateway = gateway
+        self._subject = subject
+        self._ground = ground
         self._tenant = f"demo-{uuid.uuid4().hex[:8]}"
         self._home = home / self._tenant
-        self._admin = ["--gateway", gateway, "--api-key-file", str(admin_key_file)]
-        self._started = time.monotonic()
-        self._devices: list[Device] = []
-        self._stop = threading.Event()
-        self._events_per_s = plan.events_per_s
-        self.report = Report(title)
+        self._progress = progress
+        self.fleet = Fleet(plan, ground.gateway, self._home, progress)
+        self.report = Report(subject.title)
 
     def run(self) -> Report:
         """Run the whole story; the agents are gone afterwards.
@@ -86,256 +100,108 @@ class Story:
         Raises:
             Error: when a step can't be done at all; what falls short is in the report's checks.
         """
+        progress, fleet = self._progress, self.fleet
         try:
-            cloud = self._prepare()
-            self._scenario = self._make(cloud, self._home, self._say, self.report)
-            self._good, self._bad = (f"{self._scenario.task}@{version}" for version in ("1.0.0", "1.1.0"))
-            self._start_devices(cloud)
-            self._publish(cloud, self._scenario.good)
-            self._release_good(cloud)
-            self._replay()
-            self._release_bad(cloud)
-            self._settle()
-            self._count(cloud)
+            with progress.step(PREPARE):
+                cloud = self._prepare()
+                fleet.start(cloud)
+            scenario = self._subject.scenario(cloud, self._home, progress, self.report)
+            releases = Releases(cloud, fleet, scenario, progress, self.report, self._home)
+            with progress.step(PUBLISH):
+                releases.publish_good()
+                releases.publish_broken()
+            with progress.step(USE) as step:
+                self._use(scenario, step)
+            with progress.step(RELEASE):
+                releases.release_good()
+            calm = self._replay()
+            if scenario.endpoint:
+                with progress.step(TUNE) as step:
+                    # The devices go on asking, and leave room for the trials on the same two cores.
+                    fleet.rate = self._plan.events_per_s / 3
+                    address = self._ground.tunnel_metrics
+                    Tuning(cloud, fleet, self._plan, scenario.endpoint, address, progress, self.report).run(
+                        step
+                    )
+                    fleet.rate = self._plan.events_per_s
+            with progress.step(BREAK) as step:
+                ripe = [ripe_at(device.events, scenario) for device in fleet.devices]
+                fleet.replay(ripe, "histories to be longer than any recorded", step)
+                step.share = None
+                fleet.allow(len(device.events) for device in fleet.devices)
+                releases.release_bad()
+            with progress.step(COUNT):
+                progress.say("histories stopped; waiting for the last runs and frames")
+                fleet.settle()
+                Counting(cloud, fleet, scenario, self.report).run(calm)
         finally:
-            self._stop.set()
-            for device in self._devices:
-                device.stop()
-        self.report.figures["demo_s"] = time.monotonic() - self._started
+            fleet.stop()
+        self.report.figures["demo_s"] = progress.elapsed_s
+        self.report.figures["commands_repeated"] = cloud.repeated
         return self.report
-
-    def _say(self, text: str) -> None:
-        sys.stderr.write(f"[{time.monotonic() - self._started:6.1f} s] {text}\n")
-        sys.stderr.flush()
-
-    def _wait(self, what: str, done: Callable[[], bool]) -> None:
-        """Wait until `done()`; every device must stay alive and the plan's deadline holds."""
-        while not done():
-            for device in self._devices:
-                if not device.alive() or device.fault:
-                    tail = device.log.read_text(errors="replace")[-1500:]
-                    raise Error(f"{device.device_id} broke while waiting for {what}: {device.fault}\n{tail}")
-            if time.monotonic() - self._started > self._plan.deadline_s:
-                raise Unavailable(f"gave up after {self._plan.deadline_s:g} s while waiting for {what}")
-            self._stop.wait(0.2)
 
     def _prepare(self) -> Cloud:
         self._home.mkdir(parents=True)
-        cloud = Cloud(self._admin)
-        cloud.isthmus("tenant", "create", self._tenant, "--display-name", "demo")
+        admin = ["--gateway", self._ground.gateway, "--api-key-file", str(self._ground.admin_key_file)]
+        cloud = Cloud(admin)
+        there = ("TENANT_EXISTS",)
+        cloud.isthmus("tenant", "create", self._tenant, "--display-name", "demo", done=there)
         key_file = self._home / "demo.key"
-        cloud.flags = [*self._admin, "--tenant", self._tenant]
+        cloud.flags = [*admin, "--tenant", self._tenant]
         cloud.isthmus("key", "create", "--scope", "*", "--ttl", "1d", "--out", str(key_file))
-        cloud.flags = ["--gateway", self._gateway, "--api-key-file", str(key_file), "--tenant", self._tenant]
+        mine = ["--gateway", self._ground.gateway, "--api-key-file", str(key_file), "--tenant", self._tenant]
+        cloud.flags = mine
         cloud.isthmus("trust", "init", "--keys", str(self._home / "keys"))
-        self._say(f"tenant {self._tenant} with its API key, trust root and author key")
+        self._progress.say(f"tenant {self._tenant} with its API key, trust root and author key")
         return cloud
 
-    def _start_devices(self, cloud: Cloud) -> None:
-        token_file = self._home / "enrolment.token"
-        uses = str(self._plan.devices)
-        cloud.isthmus(
-            "device", "token", "--attribute", "fleet=demo", "--uses", uses, "--out", str(token_file)
-        )
-        hands = dealt(self._scenario.log, self._plan)
-        shortest = min(len(events) for events in hands)
-        # A short log is replayed more slowly, so that there still are events when the bad version comes.
-        self._events_per_s = min(self._plan.events_per_s, shortest / (self._plan.replay_s + _RELEASES_S))
-        for number, events in enumerate(hands):
-            device = Device(
-                device_id=f"device-{number + 1}",
-                home=self._home / f"d{number + 1}",
-                gateway=self._gateway,
-                token=token_file.read_text().strip(),
-                attributes={"tier": "high" if number % 2 else "low"},
-                events=events,
-            )
-            device.start()
-            self._devices.append(device)
-        self._wait("the devices to enrol", lambda: all(d.status(60.0).device for d in self._devices))
-        for device in self._devices:
-            device.feed(self._events_per_s, self._stop)
+    def _use(self, scenario: Scenario, step: Step) -> None:
+        """Let the devices gather histories before they have the task, and open what may be replayed later."""
+        fleet, hands = self.fleet, dealt(scenario.log, self._plan)
+        fleet.wait("the devices to enrol", fleet.enrolled)
         users = sum(len({event.user for event in events}) for events in hands)
         self.report.figures |= {"devices": len(hands), "users": users}
-        self._say(f"{len(hands)} agents enrolled; {users} users' histories are being replayed")
-
-    def _publish(self, cloud: Cloud, folder: Path) -> None:
-        keys = str(self._home / "keys")
-        published = cloud.isthmus("task", "publish", str(folder), "--keys", keys)
-        self._say(f"published {published['name']} ({published['total_bytes']} bytes, signed)")
-
-    def _release(self, cloud: Cloud, version: str, *flags: str) -> dict[str, Any]:
-        """Create a release and wait until it has ended; return it."""
-        made: dict[str, Any] = cloud.isthmus("release", "create", version, "--steps", STEPS, *flags)
-        release_id = made["name"].rpartition("/")[2]
-        found: dict[str, Any] = {}
-        seen = ""
-
-        def ended() -> bool:
-            nonlocal found, seen
-            found = cloud.isthmus("release", "get", release_id)
-            state = found["state"].removeprefix("STATE_")
-            share = found["steps_percent"][found["step_index"]]
-            counts = found["counts"]
-            line = (
-                f"{version}: {state.lower()}, step {share:g} %: {counts['confirmed_count']} of "
-                f"{counts['targeted_count']} confirmed, {counts['failed_count']} failed"
-            )
-            if line != seen:
-                self._say(line)
-                seen = line
-            return state not in ("RUNNING", "PAUSED")
-
-        self._wait(f"the release of {version}", ended)
-        return found
-
-    def _release_good(self, cloud: Cloud) -> None:
-        found = self._release(cloud, self._good, "--where", '{"eq": ["fleet", "demo"]}')
-        confirmed = found["counts"]["confirmed_count"]
-        if found["state"] != "STATE_SUCCEEDED":
-            problems = [problem for device in self._devices for problem in device.status().problems]
-            raise Error(f"{found['name']}: {found['state']}: {found['state_reason']}\n" + "\n".join(problems))
-        self.report.check(
-            "a release in steps reaches every device",
-            found["state"] == "STATE_SUCCEEDED" and confirmed == len(self._devices),
-            f"{confirmed} of {len(self._devices)} devices confirmed {self._good} "
-            f"in {len(found['steps'])} steps",
-        )
-        for step in found["steps"]:
-            if "open_time" in step and "close_time" in step:
-                spent = datetime.fromisoformat(step["close_time"]) - datetime.fromisoformat(step["open_time"])
-                self.report.figures[f"coverage_of_step_{step['percent']:g}%_s"] = spent.total_seconds()
-
-    def _replay(self) -> None:
-        """Let the histories run on the good version for a while."""
-        goal = [
-            min(len(device.events), device.sent + round(self._plan.replay_s * self._events_per_s))
-            for device in self._devices
-        ]
-
-        def replayed() -> bool:
-            return all(device.sent >= enough for device, enough in zip(self._devices, goal, strict=True))
-
-        self._say(f"replaying histories on {len(self._devices)} devices")
-        self._wait("the histories to be replayed", replayed)
-
-    def _release_bad(self, cloud: Cloud) -> None:
-        self._publish(cloud, self._scenario.bad)
-        found = self._release(cloud, self._bad)
-        last = found["steps"][-1]["percent"]
-        self.report.check(
-            "a bad version rolls back by itself",
-            found["state"] == "STATE_ROLLED_BACK" and found["counts"]["failed_count"] >= 1,
-            f"{found['state'].removeprefix('STATE_').lower()} in step {last:g} %: {found['state_reason']}",
-        )
-
-        def back() -> bool:
-            return all(_active(device) == {self._good} for device in self._devices)
-
-        try:
-            self._wait("every device to be back on the good version", back)
-        finally:
-            active = Counter(version for device in self._devices for version in _active(device))
-            self.report.check(
-                "no device keeps the bad version",
-                active == {self._good: len(self._devices)},
-                ", ".join(f"{count} devices run {version}" for version, count in active.items()),
-            )
-
-    def _settle(self) -> None:
-        """Stop feeding, and wait until all that was fed has been worked off and has arrived."""
-        self._stop.set()
-        self._say("histories stopped; waiting for the last runs and frames")
-        idle = threading.Event()
-        for device in self._devices:
-
-            def settled(device: Device = device) -> bool:
-                counters = device.status().counters
-                ended = counters.success_count + counters.failure_count + counters.dropped_run_count
-                return (
-                    counters.event_count == device.sent
-                    and ended == counters.trigger_count == len(device.results) + counters.dropped_run_count
-                    and counters.acked_frame_count == counters.frame_count
-                )
-
-            deadline = time.monotonic() + 60
-            while not settled() and time.monotonic() < deadline:
-                idle.wait(0.2)
-
-    def _count(self, cloud: Cloud) -> None:
-        statuses = [device.status() for device in self._devices]
-        counters = [status.counters for status in statuses]
-        total = Counter[str]()
-        for each in counters:
-            total.update({item.name: value for item, value in each.ListFields()})
-        results = [result for device in self._devices for result in device.results]
-        good = [result for result in results if result.value is not None]
-        latencies = [result.latency_ms for result in results]
-        sent_events = [event for device in self._devices for event in device.events[: device.sent]]
-        synthetic = sum(1 for event in sent_events if event.fields.get("synthetic"))
-        raw, sent = total["event_bytes"], total["frame_bytes"]
-        self.report.figures |= {
-            "events": total["event_count"],
-            "events_synthetic": synthetic,
-            "triggers": total["trigger_count"],
-            "results": len(good),
-            "failed_runs_of_the_bad_version": total["failure_count"],
-            "frames_sent": total["frame_count"],
-            "raw_event_bytes": raw,
-            "sent_bytes": sent,
-            "bytes_saved_share": 1 - sent / raw if raw else 0.0,
-            "latency_p50_ms": quantile(latencies, 0.50),
-            "latency_p99_ms": quantile(latencies, 0.99),
+        self._progress.say(f"{len(hands)} agents enrolled; {users} users' histories are being replayed")
+        self._progress.facts = lambda: {
+            "devices": f"{len(fleet.devices)}, {sum(device.sent for device in fleet.devices):,} events",
+            "results": f"{sum(len(device.results) for device in fleet.devices):,}",
+            **scenario.facts(fleet.results()),
         }
-        self.report.check(
-            "every event is taken once",
-            total["event_count"] == len(sent_events),
-            f"{total['event_count']:,} stored of {len(sent_events):,} sent",
-        )
-        self.report.check(
-            "every trigger ends in one result or a counted drop",
-            total["trigger_count"] == len(results) + total["dropped_run_count"] and len(good) > 0,
-            f"{total['trigger_count']:,} triggers, {len(good):,} results, "
-            f"{len(results) - len(good):,} failures, "
-            f"{total['dropped_run_count']:,} dropped as their version was taken back",
-        )
-        self._check_results(good)
-        records = cloud.lines("tunnel", "export", "--tombstones")
-        keys = Counter((r["device"], r["stream"], r["epoch"], r["sequence"]) for r in records)
-        self.report.check(
-            "every frame arrives exactly once",
-            len(records) == len(keys) == total["frame_count"] > 0,
-            f"{total['frame_count']:,} queued on devices, {len(records):,} in the cloud's log, "
-            f"{len(records) - len(keys):,} twice",
-        )
-        fields = {name for record in records for name in record.get("payload", {})}
-        self.report.check(
-            "only declared fields left the devices",
-            bool(fields) and fields <= self._scenario.declared and total["refused_frame_count"] == 0,
-            f"fields seen in the cloud: {', '.join(sorted(fields))}",
-        )
-        problems = [f"{status.device}: {problem}" for status in statuses for problem in status.problems]
-        self.report.check("no device reports a problem", not problems, "; ".join(problems) or "none")
-        if synthetic:
-            self.report.notes.append(
-                f"Synthetic: {synthetic:,} of the events are page visits derived from the ratings, and "
-                "marked so; the ratings are real."
-            )
+        fleet.feed(hands)
+        before = [round(len(events) * _BEFORE_SHARE) for events in hands]
+        fleet.rate = _FAST
+        fleet.allow(before)
+        fleet.replay(before, "the devices to have been in use", step)
+        fleet.rate = self._plan.events_per_s
+        # What comes last is kept for the bad version: it has to meet what it fails on.
+        ripe = (ripe_at(events, scenario) for events in hands)
+        fleet.allow(max(round(len(events) * _OPEN_SHARE), at) for events, at in zip(hands, ripe, strict=True))
 
-    def _check_results(self, good: list[Any]) -> None:
-        expected: dict[str, Value] = {}
-        for device in self._devices:
-            expected |= self._scenario.expected(device.events[: device.sent])
-        agrees = self._scenario.agrees
-        right = sum(1 for result in good if agrees(result.value, expected[str(result.value["event_id"])]))
-        self.report.check(
-            "each result is what a second implementation computes",
-            right == len(good) > 0,
-            f"{right:,} of {len(good):,} results agree",
-        )
-        self._scenario.judge(good, self.report)
+    def _replay(self) -> tuple[float, float]:
+        """Let the histories run on the good version for a while; return when that began and ended."""
+        began = time.monotonic()
+        more = round(self._plan.replay_s * self._plan.events_per_s)
+        with self._progress.step(REPLAY) as step:
+            self._progress.say(f"replaying histories on {len(self.fleet.devices)} devices")
+            goals = [device.sent + more for device in self.fleet.devices]
+            self.fleet.replay(goals, "the histories to be replayed", step)
+        return began, time.monotonic()
 
 
-def _active(device: Device) -> set[str]:
-    running = ("ACTIVE", "CONFIRMED")
-    return {f"{task.task}@{task.version}" for task in device.status().tasks if task.state in running}
+def ripe_at(events: list[Event], scenario: Scenario) -> int:
+    """Return how many of a device's events have to be fed until the bad version fails on what comes next.
+
+    As many as come before the bad version anyway, where it never fails so often in a row.
+    """
+    in_a_row = 0
+    start = 0
+    for position, doomed in scenario.dooms(events):
+        if not doomed:
+            in_a_row = 0
+        elif in_a_row == 0:
+            in_a_row, start = 1, position
+        else:
+            in_a_row += 1
+        if in_a_row == _IN_A_ROW:
+            return start
+    return round(len(events) * _OPEN_SHARE)

@@ -1,0 +1,211 @@
+"""The demo's devices together: started, fed, watched, and what they count in all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from examples.demo.cloud import Cloud
+from examples.demo.data import Log, deal
+from examples.demo.devices import Device, Result
+from examples.demo.plan import Plan
+from examples.demo.progress import Progress, Step
+from libs.common.errors import Error, Invalid, Unavailable
+from libs.task.event import Event
+
+_LEAST_EVENTS = 120
+_RUNNING = ("ACTIVE", "CONFIRMED")
+_PAUSE_S = 0.2
+_SETTLE_S = 90.0
+
+T = TypeVar("T")
+
+
+class Fleet:
+    """Agents that replay users' histories."""
+
+    def __init__(self, plan: Plan, gateway: str, home: Path, progress: Progress) -> None:
+        self._plan = plan
+        self._gateway = gateway
+        self._home = home
+        self._progress = progress
+        self._idle = threading.Event()
+        self.devices: list[Device] = []
+        self.rate = plan.events_per_s
+        """Events a second on each device, from now on."""
+
+    def start(self, cloud: Cloud) -> None:
+        """Start the agents; they enrol by themselves, meanwhile."""
+        token_file = self._home / "enrolment.token"
+        uses = str(self._plan.devices)
+        cloud.isthmus(
+            "device", "token", "--attribute", "fleet=demo", "--uses", uses, "--out", str(token_file)
+        )
+        for number in range(self._plan.devices):
+            device = Device(
+                device_id=f"device-{number + 1}",
+                home=self._home / f"d{number + 1}",
+                gateway=self._gateway,
+                token=token_file.read_text().strip(),
+                attributes={"tier": "high" if number % 2 else "low"},
+            )
+            device.start()
+            self.devices.append(device)
+
+    def enrolled(self) -> bool:
+        """Tell whether every agent has enrolled."""
+        return all((status := device.quick_status()) and status.device for device in self.devices)
+
+    def feed(self, hands: Iterable[list[Event]]) -> None:
+        """Give each device its events, of which none may be sent yet."""
+        for device, events in zip(self.devices, hands, strict=True):
+            device.events = events
+            device.feed(lambda: self.rate)
+
+    def allow(self, goals: Iterable[int]) -> None:
+        """Let each device have so many of its events."""
+        for device, goal in zip(self.devices, goals, strict=True):
+            device.allowed = max(device.allowed, goal)
+
+    def wait(self, what: str, done: Callable[[], bool]) -> None:
+        """Wait until `done()`; agents that ended by themselves are started again.
+
+        Raises:
+            Error: when a device is broken.
+            Unavailable: when the plan's deadline comes.
+        """
+        while not done():
+            for device in self.devices:
+                if device.revive():
+                    self._progress.say(f"{device.device_id} ended by itself; started again")
+                if device.fault:
+                    tail = device.log.read_text(errors="replace")[-1500:]
+                    raise Error(f"{device.device_id} broke while waiting for {what}: {device.fault}\n{tail}")
+            if self._progress.elapsed_s > self._plan.deadline_s:
+                raise Unavailable(f"gave up after {self._plan.deadline_s:g} s while waiting for {what}")
+            self._idle.wait(_PAUSE_S)
+
+    def meanwhile(self, what: str, work: Callable[[], T]) -> T:
+        """Do what takes a while, waiting as `wait` does, and return what it returns.
+
+        Raises:
+            Error: what the work raised, and as `wait`.
+        """
+        ended: list[T] = []
+        failed: list[BaseException] = []
+
+        def do() -> None:
+            try:
+                ended.append(work())
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=do, daemon=True)
+        thread.start()
+        self.wait(what, lambda: not thread.is_alive())
+        if failed:
+            raise failed[0]
+        return ended[0]
+
+    def replay(self, goals: list[int], what: str, step: Step | None = None) -> None:
+        """Wait until each device has been fed so many events, or all that it may have."""
+        began = [device.sent for device in self.devices]
+        wanted = [
+            max(0, min(goal, device.allowed) - start)
+            for goal, device, start in zip(goals, self.devices, began, strict=True)
+        ]
+
+        def replayed() -> bool:
+            sent = [device.sent - start for device, start in zip(self.devices, began, strict=True)]
+            if step is not None:
+                share = sum(map(min, sent, wanted)) / max(sum(wanted), 1)
+                step.share = share
+            return all(done >= goal for done, goal in zip(sent, wanted, strict=True))
+
+        self.wait(what, replayed)
+
+    def active(self) -> Counter[str]:
+        """Return how many devices run each version."""
+        found = Counter[str]()
+        for device in self.devices:
+            if status := device.quick_status():
+                found.update(
+                    {f"{task.task}@{task.version}" for task in status.tasks if task.state in _RUNNING}
+                )
+        return found
+
+    def problems(self) -> list[str]:
+        """Return what devices say is wrong with them right now."""
+        found = []
+        for device in self.devices:
+            if (status := device.quick_status()) is None:
+                found.append(f"{device.device_id} doesn't answer")
+            else:
+                found += [f"{device.device_id}: {problem}" for problem in status.problems]
+        return found
+
+    def settle(self) -> bool:
+        """Feed no more, and wait until all that was fed has been worked off and has arrived."""
+        for device in self.devices:
+            device.finish()
+        deadline = time.monotonic() + _SETTLE_S
+        for device in self.devices:
+            while not _settled(device):
+                if time.monotonic() > deadline:
+                    return False
+                device.revive()
+                self._idle.wait(_PAUSE_S)
+        return True
+
+    def counters(self) -> Counter[str]:
+        """Return the devices' counters, added up."""
+        total = Counter[str]()
+        for device in self.devices:
+            total.update({item.name: value for item, value in device.status().counters.ListFields()})
+        return total
+
+    def results(self) -> list[Result]:
+        """Return all results so far."""
+        return [result for device in self.devices for result in list(device.results)]
+
+    def sent_events(self) -> list[Event]:
+        """Return the events that devices have taken."""
+        return [event for device in self.devices for event in device.events[: device.sent]]
+
+    def stop(self) -> None:
+        """End the agents."""
+        for device in self.devices:
+            device.stop()
+
+
+def dealt(log: Log, plan: Plan) -> list[list[Event]]:
+    """Return each device's events.
+
+    Raises:
+        Invalid: when the log is too short for so many devices.
+    """
+    hands = deal(log, plan.devices, plan.events_per_device)
+    shortest = min(len(events) for events in hands)
+    if shortest < _LEAST_EVENTS:
+        raise Invalid(
+            f"{log.title}: one of {plan.devices} devices gets {shortest} events "
+            f"and needs {_LEAST_EVENTS}; use a longer log or fewer --devices",
+            reason="LOG_TOO_SHORT",
+        )
+    return hands
+
+
+def _settled(device: Device) -> bool:
+    if (status := device.quick_status()) is None:
+        return False
+    counters = status.counters
+    ended = counters.success_count + counters.failure_count + counters.dropped_run_count
+    return (
+        counters.event_count == device.sent
+        and ended == counters.trigger_count == len(device.results) + counters.dropped_run_count
+        and counters.acked_frame_count == counters.frame_count
+    )

@@ -1,0 +1,162 @@
+"""Versions of the demo's task: published after a pre-flight, released in steps, refused, rolled back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from examples.demo.cloud import Cloud
+from examples.demo.fleet import Fleet
+from examples.demo.progress import Progress
+from examples.demo.report import Report
+from examples.demo.scenario import Scenario
+from libs.cli.output import human_seconds
+from libs.common.errors import Error
+from libs.task.event import Event
+
+STEPS = "25%,50%,100%"
+_REFUSED = "PREFLIGHT_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """What becomes of the scenario's versions."""
+
+    cloud: Cloud
+    fleet: Fleet
+    scenario: Scenario
+    progress: Progress
+    report: Report
+    home: Path
+
+    @property
+    def good(self) -> str:
+        """The version that does well, as TASK@VERSION."""
+        return f"{self.scenario.task}@1.0.0"
+
+    @property
+    def bad(self) -> str:
+        """The version that does well over what was recorded, and badly in the field."""
+        return f"{self.scenario.task}@1.2.0"
+
+    def publish_good(self) -> None:
+        """Publish the good version, with recorded events that later ones are tried over as well."""
+        recorded = self.home / "recorded.jsonl"
+        write_events(recorded, self.scenario.recorded)
+        preflight = self._publish(self.scenario.good, "--events", str(recorded))
+        self.report.check(
+            "a version is tried in a simulator before it is published",
+            preflight.get("state") == "STATE_PASSED" and preflight["run_count"] > 0,
+            _verdict(preflight),
+        )
+
+    def publish_broken(self) -> None:
+        """See that a version which fails on every run isn't published."""
+        try:
+            self._publish(self.scenario.broken)
+        except Error as error:
+            refused, said = error.reason == _REFUSED, error.message.partition(": ")[2]
+            self.progress.say(f"refused: {_short(said)}")
+        else:
+            refused, said = False, "it was published"
+        self.report.check("a plainly broken version isn't published", refused, _short(said))
+
+    def release_good(self) -> None:
+        """Release the good version to all devices in steps.
+
+        Raises:
+            Error: when it doesn't get there; nothing that follows would make sense.
+        """
+        found = self._release(self.good, "--where", '{"eq": ["fleet", "demo"]}')
+        confirmed, devices = found["counts"]["confirmed_count"], len(self.fleet.devices)
+        if found["state"] != "STATE_SUCCEEDED":
+            raise Error(
+                "\n".join(
+                    [f"{found['name']}: {found['state']}: {found['state_reason']}", *self.fleet.problems()]
+                )
+            )
+        self.report.check(
+            "a release in steps reaches every device",
+            confirmed == devices,
+            f"{confirmed} of {devices} devices confirmed {self.good} in {len(found['steps'])} steps",
+        )
+        for step in found["steps"]:
+            if "open_time" in step and "close_time" in step:
+                spent = datetime.fromisoformat(step["close_time"]) - datetime.fromisoformat(step["open_time"])
+                self.report.figures[f"coverage_of_step_{step['percent']:g}%_s"] = spent.total_seconds()
+
+    def release_bad(self) -> None:
+        """Release the bad version, and see it rolled back by itself."""
+        preflight = self._publish(self.scenario.bad)
+        found = self._release(self.bad)
+        last = found["steps"][-1]["percent"]
+        self.report.check(
+            "a version that only fails in the field rolls back by itself",
+            preflight.get("state") == "STATE_PASSED"
+            and found["state"] == "STATE_ROLLED_BACK"
+            and found["counts"]["failed_count"] >= 1,
+            f"{_verdict(preflight)}; {found['state'].removeprefix('STATE_').lower()} in step {last:g} %: "
+            f"{found['state_reason']}",
+        )
+        wanted = {self.good: len(self.fleet.devices)}
+        try:
+            self.fleet.wait("every device to be back", lambda: self.fleet.active() == wanted)
+        finally:
+            active = self.fleet.active()
+            self.report.check(
+                "no device keeps the bad version",
+                active == wanted,
+                ", ".join(f"{count} devices run {version}" for version, count in active.items()) or "none",
+            )
+
+    def _publish(self, folder: Path, *flags: str) -> dict[str, Any]:
+        """Publish a version; return its pre-flight."""
+        keys = str(self.home / "keys")
+        published = self.cloud.isthmus("task", "publish", str(folder), "--keys", keys, *flags)
+        preflight: dict[str, Any] = published.get("preflight") or {}
+        name = "@".join(published["name"].split("/")[3::2])
+        self.progress.say(f"published {name}, signed ({_verdict(preflight)})")
+        return preflight
+
+    def _release(self, version: str, *flags: str) -> dict[str, Any]:
+        """Create a release and wait until it has ended; return it."""
+        name = f"v{version.partition('@')[2].replace('.', '-')}"
+        self.cloud.isthmus(
+            *("release", "create", version, "--id", name, "--steps", STEPS, *flags), done=("RELEASE_EXISTS",)
+        )
+        self.fleet.meanwhile(
+            f"the release of {version}",
+            # 1: it has ended otherwise than well, which is what is looked at.
+            lambda: self.cloud.follow("release", "watch", name, say=self.progress.say, failed=(1,)),
+        )
+        found: dict[str, Any] = self.cloud.isthmus("release", "get", name)
+        return found
+
+
+def write_events(path: Path, events: Iterable[Event]) -> None:
+    """Write events as JSON Lines, as `isthmus task try` and `task publish` read them."""
+    with path.open("w", encoding="utf-8") as file:
+        for event in events:
+            file.write(json.dumps(event.to_json(), ensure_ascii=False) + "\n")
+
+
+def _verdict(preflight: dict[str, Any]) -> str:
+    if not preflight:
+        return "no pre-flight"
+    state = str(preflight["state"]).removeprefix("STATE_").lower()
+    text = (
+        f"pre-flight {state}: {preflight['run_count']:,} runs over {preflight['event_count']:,} events, "
+        f"{preflight['failure_count']:,} failed"
+    )
+    if "p99_run_time" in preflight:
+        text += f", p99 {human_seconds(float(preflight['p99_run_time'].removesuffix('s')))}"
+    return text
+
+
+def _short(text: str, most: int = 200) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[:most]}…"
