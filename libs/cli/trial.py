@@ -68,10 +68,26 @@ def _show_run(output: Output, run: Mapping[str, Any]) -> None:
             _indent(output, f"refused {frame['refusal']}: {frame['message']}")
         else:
             _indent(output, f"sent {frame['stream']}: {json.dumps(frame['payload'], ensure_ascii=False)}")
+    for ask in run["asks"]:
+        what = f"refused {ask['refusal']}" if ask["refusal"] else f"asked {ask['model']}: {_inputs(ask)}"
+        _indent(output, what)
     for text in run["logs"]:
         _indent(output, f"log: {text}")
     if run["output"].strip():
         _indent(output, f"printed: {run['output'].rstrip()}")
+
+
+def _inputs(ask: Mapping[str, Any]) -> str:
+    """Return the inputs of a request in one line, `item INT64[] 7 · history INT64[3] 1 2 3`."""
+    parts = []
+    for name, tensor in ask["inputs"].items():
+        count = 1
+        for extent in tensor["shape"]:
+            count *= extent
+        more = " …" if count > len(tensor["first"]) else ""
+        shape = ",".join(map(str, tensor["shape"]))
+        parts.append(f"{name} {tensor['datatype']}[{shape}] {' '.join(map(str, tensor['first']))}{more}")
+    return " · ".join(parts)
 
 
 def _indent(output: Output, text: str) -> None:
@@ -83,7 +99,7 @@ def _show_summary(output: Output, summary: Mapping[str, Any]) -> None:
     output.say("")
     p50_ms = summary["p50_ms"]
     output.table(
-        ("EVENTS", "TRIGGERS", "RUNS", "FAILED", "FRAMES", "REFUSED", "SENT", "P50"),
+        ("EVENTS", "TRIGGERS", "RUNS", "FAILED", "FRAMES", "REFUSED", "SENT", "ASKED", "P50"),
         [
             (
                 f"{summary['event_count']:,}",
@@ -93,6 +109,7 @@ def _show_summary(output: Output, summary: Mapping[str, Any]) -> None:
                 f"{summary['frame_count']:,}",
                 f"{summary['refused_frame_count']:,}",
                 human_bytes(summary["frame_bytes"]),
+                f"{summary['asked_count']:,}",
                 "-" if p50_ms is None else human_seconds(p50_ms / 1e3),
             )
         ],

@@ -3,6 +3,8 @@
 Without protobuf: the task VM knows them too.
 """
 
+import math
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +14,11 @@ DATATYPES: Mapping[str, int] = {
     **{f"FP{bits}": bits // 8 for bits in (16, 32, 64)},
 }
 """The datatypes that an input may have, and the bytes of an element."""
+_FORMATS = {"BOOL": "?", "FP16": "e", "FP32": "f", "FP64": "d"} | {
+    f"{sign}INT{8 << power}": "bhiq"[power].upper() if sign else "bhiq"[power]
+    for sign in ("", "U")
+    for power in range(4)
+}
 MAX_INPUTS = 32
 MAX_OUTPUTS = 32
 MAX_NAME_BYTES = 128
@@ -53,3 +60,13 @@ def tensor_fault(tensor: Tensor) -> str:
     if wanted != len(tensor.content):
         return f"has {len(tensor.content)} bytes where its shape needs {wanted}"
     return ""
+
+
+def first_elements(tensor: Tensor, most: int) -> list[object]:
+    """Return the first elements of what there is of a tensor, for people: what isn't finite as text."""
+    size = DATATYPES[tensor.datatype]
+    count = min(most, len(tensor.content) // size)
+    values = struct.unpack_from(f"<{count}{_FORMATS[tensor.datatype]}", tensor.content)
+    return [
+        str(value) if isinstance(value, float) and not math.isfinite(value) else value for value in values
+    ]

@@ -207,6 +207,7 @@ class Asked:
     size: int
     """Bytes of the inputs."""
     answered: bool
+    refused: bool
     why: str
     """Why there is no answer, or why it must not be asked."""
 
@@ -237,6 +238,14 @@ class RunAsks:
                 if reply.outputs is None:
                     current.fail(reply.why)
         inputs = tuple(replace(tensor, content=tensor.content[:_SHOWN_BYTES]) for tensor in ask.inputs)
-        answered = reply.outputs is not None
-        self.made.append(Asked(ask.model, inputs, ask.size, answered, reply.refusal or reply.why))
+        self.made.append(
+            Asked(
+                ask.model,
+                inputs,
+                ask.size,
+                reply.outputs is not None,
+                bool(reply.refusal),
+                reply.refusal or reply.why,
+            )
+        )
         return reply

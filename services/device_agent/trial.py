@@ -40,6 +40,9 @@ class Tally:
     frames: int = 0
     refused: int = 0
     frame_bytes: int = 0
+    asked: int = 0
+    """Requests to models in the cloud that the manifest allows; nothing answers them here."""
+    asked_bytes: int = 0
     walls_s: list[float] = field(default_factory=list)
     """Of each run, in seconds."""
     first_failure: Made | None = None
@@ -57,6 +60,10 @@ class Tally:
             else:
                 self.frames += 1
                 self.frame_bytes += len(frame.payload)
+        for ask in made.asks:
+            if not ask.refused:
+                self.asked += 1
+                self.asked_bytes += ask.size
 
 
 @dataclass(frozen=True, slots=True)

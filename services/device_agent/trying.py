@@ -22,7 +22,9 @@ from libs.common.errors import Error, Invalid, NotFound, Precondition
 from libs.common.rand import Randomness, SystemRandomness
 from libs.task.manifest import Blob, CheckedManifest, check_manifest
 from libs.task.source import FILE_NAME, read_task_json
+from libs.task.tensor import DATATYPES, first_elements
 from libs.trust.digests import sha256_of
+from services.device_agent.asking import Asked
 from services.device_agent.errors import EXIT_CONFIG, EXIT_FAULT
 from services.device_agent.replay import MAX_LINE_BYTES
 from services.device_agent.running import Made
@@ -30,6 +32,8 @@ from services.device_agent.trial import LocalFiles, Outcome, run_trial
 
 _INTERRUPTED = 130
 _LONGEST_TEMP = 60
+# Elements of an input that are shown.
+_SHOWN_ELEMENTS = 16
 
 # What an error is said to be: a caller knows these.
 _KINDS = (Invalid, NotFound, Precondition, Error)
@@ -132,9 +136,24 @@ def _run(number: int, made: Made) -> dict[str, object]:
             else {"stream": frame.stream, "payload": json.loads(frame.payload)}
             for frame in finished.outgoing
         ],
+        "asks": [_ask(ask) for ask in made.asks],
         "logs": list(made.logs),
         "output": made.output,
     }
+
+
+def _ask(ask: Asked) -> dict[str, object]:
+    """Return what was asked of a model in the cloud, as it is shown."""
+    inputs = {
+        tensor.name: {
+            "datatype": tensor.datatype,
+            "shape": list(tensor.shape),
+            "first": first_elements(tensor, _SHOWN_ELEMENTS) if tensor.datatype in DATATYPES else [],
+        }
+        for tensor in ask.inputs
+    }
+    refusal = ask.why if ask.refused else None
+    return {"model": ask.model, "inputs": inputs, "bytes": ask.size, "refusal": refusal, "why": ask.why}
 
 
 def _summary(manifest: CheckedManifest, outcome: Outcome) -> dict[str, object]:
@@ -151,6 +170,8 @@ def _summary(manifest: CheckedManifest, outcome: Outcome) -> dict[str, object]:
         "frame_count": tally.frames,
         "refused_frame_count": tally.refused,
         "frame_bytes": tally.frame_bytes,
+        "asked_count": tally.asked,
+        "asked_bytes": tally.asked_bytes,
         "p50_ms": round(median(tally.walls_s) * 1e3, 3) if tally.walls_s else None,
         "given_up": outcome.given_up,
         "problems": list(outcome.problems),

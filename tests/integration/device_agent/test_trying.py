@@ -246,3 +246,43 @@ def test_it_ends_on_ctrl_c_and_leaves_nothing_behind(folder, events, tmp_path):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         scratch.rmdir()
+
+
+ASKS = """
+def run(context):
+    n = int(context.events[-1].fields["n"][1:])
+    found = context.ask("ranker", {"item": n, "history": list(range(20))})
+    if n == 4:
+        context.ask("rankr", {"item": n})
+    return {"found": found}
+"""
+
+
+def test_what_was_asked_is_shown_and_nothing_answers(folder, events, capsys):
+    endpoints = {"ranker": {"item": "INT64", "history": "FP32"}}
+    (folder / "task.json").write_text(json.dumps(TASK | {"endpoints": endpoints}))
+    (folder / "run.py").write_text(ASKS)
+    status, lines, _ = tried(capsys, folder, "--events", events)
+    *runs, summary = lines
+    assert status == 1  # the last one asked for a model that isn't declared
+    assert [run["result"] for run in runs[:4]] == [{"found": None}] * 4
+    assert runs[1]["asks"] == [
+        {
+            "model": "ranker",
+            "inputs": {
+                "item": {"datatype": "INT64", "shape": [], "first": [1]},
+                "history": {"datatype": "FP32", "shape": [20], "first": [float(n) for n in range(16)]},
+            },
+            "bytes": 88,
+            "refusal": None,
+            "why": "not connected to the cloud",
+        }
+    ]
+    assert runs[1]["logs"] == ["ask ranker: not connected to the cloud"]
+    assert runs[4]["failure"]["reason"] == "BAD_REQUEST"
+    assert "did you mean 'ranker'?" in runs[4]["asks"][1]["refusal"]
+    assert (summary["asked_count"], summary["asked_bytes"]) == (5, 440)
+    assert main(["task", "try", str(folder), "--events", str(events)]) == 1
+    shown = capsys.readouterr().out
+    assert "asked ranker: item INT64[] 1 · history FP32[20] 0.0 1.0 2.0" in shown
+    assert "refused model 'rankr' is not declared" in shown
