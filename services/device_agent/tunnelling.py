@@ -35,7 +35,10 @@ _log = logging.getLogger("isthmus.agent")
 _BATCH = 64
 _BATCH_BYTES = 256 * 1024
 _WINDOW = 512
-_WINDOW_BYTES = 1024 * 1024
+# Of all streams together, each frame counted as its payload and an allowance for the rest. Below 1 MiB the
+# cloud reads on however long its log takes, so that requests don't wait behind frames.
+_WINDOW_BYTES = 512 * 1024
+_FRAME_BYTES = 256
 # With frames in flight and no Ack for this long the connection is taken for dead.
 _ACK_S = 30.0
 # What a Hello may name.
@@ -55,7 +58,7 @@ class _Sending:
     """Highest sequence sent; -1 before the first Ack."""
     acked: int = -1
     in_flight: dict[int, int] = field(default_factory=dict)
-    """Sequence → payload bytes."""
+    """Sequence → bytes in the window."""
     went_back: bool = False
     """Has gone back since the last progress."""
 
@@ -241,7 +244,8 @@ class Tunneller:
         sent = False
         for stream, state in sending.items():
             room = _WINDOW - len(state.in_flight)
-            room_bytes = _WINDOW_BYTES - sum(state.in_flight.values())
+            # A share each, so that none waits for another's backlog; at least a frame, whatever its size.
+            room_bytes = _WINDOW_BYTES // len(sending) - sum(state.in_flight.values())
             if state.sent < 0 or room <= 0 or room_bytes <= 0:
                 continue
             start = state.sent
@@ -258,8 +262,12 @@ class Tunneller:
                         partial(frame_store.spoil_frame, stream=stream, sequence=frame.sequence, error=error)
                     )
                     return True  # its tombstone is read in its place
+                size = len(frame.payload) + _FRAME_BYTES
+                if state.in_flight and size > room_bytes:
+                    break
                 state.sent = frame.sequence
-                state.in_flight[frame.sequence] = len(frame.payload)
+                state.in_flight[frame.sequence] = size
+                room_bytes -= size
                 await call.write(tunnel_pb2.ConnectRequest(frame=message))
                 sent = True
         return sent
