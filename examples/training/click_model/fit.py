@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .log import Items, Shown  # noqa: TID252 (the folder is also a package of its own, in a job)
+from .log import WINDOW, Items, Shown  # noqa: TID252 (the folder is also a package of its own, in a job)
 from .metrics import auc  # noqa: TID252
-from .network import ClickNetwork  # noqa: TID252
+from .network import ClickModel, ClickNetwork  # noqa: TID252
 
 _BATCH = 512
 _SCORED_AT_ONCE = 2048
@@ -20,16 +20,21 @@ _DECAY, _VECTOR_DECAY = 3e-4, 3e-2
 Say = Callable[[str], None]
 
 
-def choose_epochs(shown: Shown, items: Items, most: int, seed: int, say: Say) -> int:
-    """Return after how many epochs a network trained on the training part is best on the validation part."""
+def choose_epochs(shown: Shown, items: Items, most: int, seed: int, say: Say) -> tuple[int, np.ndarray]:
+    """Find out when a network trained on the training part is best on the validation part.
+
+    Returns:
+        After how many epochs, and its probabilities for the validation part, float32.
+    """
     validation, test = shown.parts()
-    best, chosen = float("-inf"), 1
+    best, chosen, scores = float("-inf"), 1, np.zeros(0, np.float32)
     for epoch, (loss, network) in enumerate(_epochs(shown, items, validation, most, seed), start=1):
-        found = auc(shown.clicked[validation:test], score(network, shown, validation, test))
+        given = score(ClickModel(network), shown, validation, test)
+        found = auc(shown.clicked[validation:test], given)
         say(f"epoch {epoch} of {most}: training loss {loss:.4f}, validation AUC {found:.4f}")
-        if found > best:
-            best, chosen = found, epoch
-    return chosen
+        if found > best or epoch == 1:
+            best, chosen, scores = found, epoch, given
+    return chosen, scores
 
 
 def fit(shown: Shown, items: Items, end: int, epochs: int, seed: int, say: Say) -> ClickNetwork:
@@ -86,8 +91,5 @@ def _epochs(
 
 
 def _inputs(shown: Shown, rows: slice | np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    return (
-        torch.from_numpy(shown.item[rows]),
-        torch.from_numpy(shown.history[rows]),
-        torch.from_numpy(shown.ratings[rows]),
-    )
+    history, ratings = shown.past(rows, WINDOW)
+    return torch.from_numpy(shown.item[rows]), torch.from_numpy(history), torch.from_numpy(ratings)

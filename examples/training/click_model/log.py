@@ -1,9 +1,8 @@
-"""Reads shown films with their ratings, and makes each one's window of the user's past."""
+"""Reads shown films with their ratings, and gives each one's window of the user's past."""
 
 from __future__ import annotations
 
 import csv
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,16 @@ from pathlib import Path
 import numpy as np
 
 WINDOW = 50
-"""Past ratings that the model sees."""
+"""Past ratings that the device's model sees."""
+RANKER_WINDOW = 200
+"""Past ratings that the ranker in the cloud sees."""
 WINDOW_S = 30 * 86400.0
 LEAST_RATING = 4.0
 """A rating from here on counts as a click."""
 TRAINING_SHARE, VALIDATION_SHARE = 0.7, 0.1
 """By time: the part to train on, then the one to choose settings by; the rest is the test."""
+MAX_ITEMS = 65_535
+"""So that a film's index fits 16 bits on its way to the cloud."""
 
 _COLUMNS = {"user", "item", "shown_s", "rated_s", "rating"}
 
@@ -38,7 +41,11 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Films that were shown, oldest first, each with the user's ratings from strictly before it was shown."""
+    """Films that were shown, oldest first, each with the user's ratings from strictly before it was shown.
+
+    A user's past is a slice of `past_items` and `past_ratings`, where each user's ratings lie together in the
+    order they were given.
+    """
 
     names: list[tuple[str, str]]
     """User and film as the file names them."""
@@ -46,14 +53,20 @@ class Shown:
     """int64 [n]: number of the user."""
     item: np.ndarray
     """int64 [n]: index of the film."""
-    history: np.ndarray
-    """int64 [n, WINDOW]: films rated before, oldest first; 0 after the last."""
-    ratings: np.ndarray
-    """float32 [n, WINDOW]: their ratings; 0 after the last."""
+    rating: np.ndarray
+    """float32 [n]: what it was rated."""
     clicked: np.ndarray
     """float32 [n]: 1 where the rating is at least LEAST_RATING."""
     shown_s: np.ndarray
     """float64 [n]: when, in Unix seconds."""
+    past_items: np.ndarray
+    """int64 [n]: films by user and time of rating."""
+    past_ratings: np.ndarray
+    """float32 [n]: their ratings."""
+    past_start: np.ndarray
+    """int64 [n]: where the past of what was shown begins, WINDOW_S before it, in the two above."""
+    past_end: np.ndarray
+    """int64 [n]: where it ends."""
 
     def __len__(self) -> int:
         return len(self.item)
@@ -63,6 +76,21 @@ class Shown:
         validation = int(len(self) * TRAINING_SHARE)
         test = int(len(self) * (TRAINING_SHARE + VALIDATION_SHARE))
         return self._start(validation), self._start(test)
+
+    def past(self, rows: slice | np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the latest `window` films rated before each of the rows, and their ratings.
+
+        Both are [rows, window], int64 and float32, oldest first, with 0 after the last.
+        """
+        end = self.past_end[rows, None]
+        at = np.maximum(self.past_start[rows, None], end - window) + np.arange(window)
+        there = at < end
+        at = np.where(there, at, 0)
+        return np.where(there, self.past_items[at], 0), np.where(there, self.past_ratings[at], np.float32(0))
+
+    def past_count(self, rows: slice | np.ndarray, window: int) -> np.ndarray:
+        """Return how many films each of the rows has in its window, int64 [rows]."""
+        return np.minimum(self.past_end[rows] - self.past_start[rows], window)
 
     def _start(self, position: int) -> int:
         return int(np.searchsorted(self.shown_s, self.shown_s[position], side="left"))
@@ -79,6 +107,8 @@ def read_items(path: Path) -> Items:
     for line, row in _rows(path, {"item", "year", "genres"}):
         if not row["item"] or row["item"] in index:
             raise BadLog(f"{path.name}, line {line}: item {row['item']!r} is empty or there twice")
+        if len(index) == MAX_ITEMS:
+            raise BadLog(f"{path.name}, line {line}: more than {MAX_ITEMS:,} items")
         index[row["item"]] = len(index) + 1
         year = float(row["year"]) if row["year"].isdecimal() else 1990.0
         rows.append(((year - 1990.0) / 10.0, [genre for genre in row["genres"].split("|") if genre]))
@@ -101,36 +131,42 @@ def read_shown(path: Path, items: Items) -> Shown:
     rows = []
     for line, row in _rows(path, _COLUMNS):
         try:
-            shown, rated, rating = float(row["shown_s"]), float(row["rated_s"]), float(row["rating"])
+            shown, when, rating = float(row["shown_s"]), float(row["rated_s"]), float(row["rating"])
         except ValueError as error:
             raise BadLog(f"{path.name}, line {line}: {error}") from None
-        if not (np.isfinite([shown, rated]).all() and 0 < rating <= 5 and shown <= rated):
+        if not (np.isfinite([shown, when]).all() and 0 < rating <= 5 and shown <= when):
             raise BadLog(f"{path.name}, line {line}: shown_s <= rated_s and 0 < rating <= 5 must hold")
-        rows.append((shown, row["user"], row["item"], rated, rating))
+        rows.append((shown, row["user"], row["item"], when, rating))
     if len(rows) < 1000:
         raise BadLog(f"{path.name}: {len(rows)} rows; training takes at least 1,000")
     rows.sort()
-    history = np.zeros((len(rows), WINDOW), np.int64)
-    ratings = np.zeros((len(rows), WINDOW), np.float32)
-    past: defaultdict[str, list[tuple[float, str, float]]] = defaultdict(list)
-    waiting: defaultdict[str, list[tuple[float, str, float]]] = defaultdict(list)
     users: dict[str, int] = {}
-    for number, (shown, user, item, rated, rating) in enumerate(rows):
-        users.setdefault(user, len(users))
-        past[user] += sorted(each for each in waiting[user] if each[0] < shown)
-        waiting[user] = [each for each in waiting[user] if each[0] >= shown]
-        window = [each for each in past[user][-WINDOW:] if each[0] > shown - WINDOW_S]
-        history[number, : len(window)] = [items.index.get(name, 0) for _, name, _ in window]
-        ratings[number, : len(window)] = [given for _, _, given in window]
-        waiting[user].append((rated, item, rating))
+    user = np.array([users.setdefault(row[1], len(users)) for row in rows], np.int64)
+    item = np.array([items.index.get(row[2], 0) for row in rows], np.int64)
+    shown_s, rated_s = (np.array([row[column] for row in rows]) for column in (0, 3))
+    rated = np.array([row[4] for row in rows], np.float32)
+    # Films that were rated at one moment come in the order of their names, as on a device.
+    by_name = np.array(sorted(range(len(rows)), key=lambda n: rows[n][2]))
+    order = by_name[np.lexsort((rated_s[by_name], user[by_name]))]
+    start, end = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    first = 0
+    # Both sorts bring the same user's rows together: once by when they were rated, once by when shown.
+    for mine in np.split(np.argsort(user, kind="stable"), np.cumsum(np.bincount(user))[:-1]):
+        times = rated_s[order[first : first + len(mine)]]
+        start[mine] = first + np.searchsorted(times, shown_s[mine] - WINDOW_S, side="right")
+        end[mine] = first + np.searchsorted(times, shown_s[mine], side="left")
+        first += len(mine)
     return Shown(
         names=[(row[1], row[2]) for row in rows],
-        user=np.array([users[row[1]] for row in rows], np.int64),
-        item=np.array([items.index.get(row[2], 0) for row in rows], np.int64),
-        history=history,
-        ratings=ratings,
-        clicked=np.array([row[4] >= LEAST_RATING for row in rows], np.float32),
-        shown_s=np.array([row[0] for row in rows]),
+        user=user,
+        item=item,
+        rating=rated,
+        clicked=(rated >= LEAST_RATING).astype(np.float32),
+        shown_s=shown_s,
+        past_items=item[order],
+        past_ratings=rated[order],
+        past_start=np.minimum(start, end),
+        past_end=end,
     )
 
 

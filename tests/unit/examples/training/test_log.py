@@ -1,13 +1,27 @@
 """Windows of the past hold the past, and nothing else."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from examples.training.click_model.log import WINDOW, WINDOW_S, BadLog, read_items, read_shown
+from examples.training.click_model.log import (
+    RANKER_WINDOW,
+    WINDOW,
+    WINDOW_S,
+    BadLog,
+    Shown,
+    read_items,
+    read_shown,
+)
 
 Files = tuple[Path, Path]
+
+
+def past(shown: Shown, window: int = WINDOW) -> tuple[np.ndarray, np.ndarray]:
+    """Return the windows of all rows."""
+    return shown.past(slice(0, len(shown)), window)
 
 
 def rewrite(path: Path, rows: list[tuple[str, str, float, float, float]], fill: int = 1000) -> None:
@@ -27,8 +41,11 @@ def test_what_was_on_the_screen_together_isnt_in_the_past_of_each_other(files: F
     ]
     rewrite(ratings, rows)
     shown = read_shown(ratings, read_items(items))
-    assert shown.history[-3:, :3].tolist() == [[0, 0, 0], [0, 0, 0], [7, 8, 0]]
-    assert shown.ratings[-1, :3].tolist() == [4.0, 1.0, 0.0]
+    history, given = past(shown)
+    assert history[-3:, :3].tolist() == [[0, 0, 0], [0, 0, 0], [7, 8, 0]]
+    assert given[-1, :3].tolist() == [4.0, 1.0, 0.0]
+    assert shown.rating[-3:].tolist() == [4.0, 1.0, 5.0]
+    assert shown.past_count(slice(-3, None), WINDOW).tolist() == [0, 0, 2]
     assert shown.clicked[-3:].tolist() == [1.0, 0.0, 1.0]
 
 
@@ -40,8 +57,8 @@ def test_the_future_changes_nothing_before_it(files: Files) -> None:
     changed = [line.rsplit(",", 1)[0] + ",1" for line in lines[cut + 1 :]]
     ratings.write_text("\n".join([*lines[: cut + 1], *changed]) + "\n", "utf-8")
     again = read_shown(ratings, read_items(items))
-    assert np.array_equal(whole.history[:cut], again.history[:cut])
-    assert np.array_equal(whole.ratings[:cut], again.ratings[:cut])
+    for before, after in zip(past(whole, RANKER_WINDOW), past(again, RANKER_WINDOW), strict=True):
+        assert np.array_equal(before[:cut], after[:cut])
     assert not np.array_equal(whole.clicked[cut:], again.clicked[cut:])
 
 
@@ -52,14 +69,22 @@ def test_the_window_keeps_the_latest_of_the_last_days(files: Files) -> None:
     recent = [("u", "2", last - 100 + n, last - 100 + n, 3.0) for n in range(WINDOW - 2)]
     rewrite(ratings, [old, *recent, ("u", "3", last, last + 1, 4.0)])
     shown = read_shown(ratings, read_items(items))
-    assert np.count_nonzero(shown.history[-1]) == WINDOW - 2
-    assert set(shown.history[-1, : WINDOW - 2].tolist()) == {2}
+    window = past(shown)[0][-1]
+    assert np.count_nonzero(window) == WINDOW - 2
+    assert set(window[: WINDOW - 2].tolist()) == {2}
     more = [("u", "4", last - 40 + n * 0.5, last - 40 + n * 0.5, 2.0) for n in range(WINDOW)]
     rewrite(ratings, [old, *recent, *more, ("u", "3", last, last + 1, 4.0)])
-    window = read_shown(ratings, read_items(items)).history[-1].tolist()
-    assert len(window) == WINDOW
-    assert window[-1] in (2, 4)
-    assert 1 not in window
+    shown = read_shown(ratings, read_items(items))
+    latest, whole = (past(shown, size)[0][-1].tolist() for size in (WINDOW, RANKER_WINDOW))
+    assert len(latest) == WINDOW
+    assert latest[-1] in (2, 4)
+    assert 1 not in whole
+    # A longer window of the same past: what the short one has comes last, and then nothing.
+    count = 2 * WINDOW - 2
+    assert whole[count - WINDOW : count] == latest
+    assert whole[count:] == [0] * (RANKER_WINDOW - count)
+    assert shown.past_count(slice(-1, None), WINDOW).tolist() == [WINDOW]
+    assert shown.past_count(slice(-1, None), RANKER_WINDOW).tolist() == [count]
 
 
 def test_the_parts_are_cut_by_time(files: Files) -> None:
@@ -75,8 +100,9 @@ def test_an_unknown_film_is_number_0_but_its_rating_counts(files: Files) -> None
     rewrite(ratings, [("u", "nowhere", 1e6, 1e6, 2.0), ("u", "5", 1e6 + 9, 1e6 + 10, 4.0)])
     shown = read_shown(ratings, read_items(items))
     assert shown.item[-2:].tolist() == [0, 5]
-    assert shown.history[-1, 0] == 0
-    assert shown.ratings[-1, :2].tolist() == [2.0, 0.0]
+    history, given = past(shown)
+    assert history[-1, 0] == 0
+    assert given[-1, :2].tolist() == [2.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -105,3 +131,25 @@ def test_broken_films_are_told_with_their_line(files: Files, text: str, what: st
     files[1].write_text(text, "utf-8")
     with pytest.raises(BadLog, match=what):
         read_items(files[1])
+
+
+def test_a_films_number_fits_16_bits(files: Files) -> None:
+    lines = ["item,year,genres", *(f"{number},," for number in range(65_536))]
+    files[1].write_text("\n".join(lines) + "\n", "utf-8")
+    with pytest.raises(BadLog, match="line 65537: more than 65,535 items"):
+        read_items(files[1])
+
+
+def test_windows_are_what_a_scan_of_the_log_gives(files: Files) -> None:
+    shown = read_shown(files[0], read_items(files[1]))
+    history, ratings = past(shown)
+    with files[0].open(newline="") as file:
+        rows = [
+            (float(row["shown_s"]), row["user"], row["item"], float(row["rated_s"]), float(row["rating"]))
+            for row in csv.DictReader(file)
+        ]
+    for number, (at, user, *_) in enumerate(rows):
+        mine = [row for row in rows if row[1] == user and at - WINDOW_S < row[3] < at][-WINDOW:]
+        rest = [0] * (WINDOW - len(mine))
+        assert history[number].tolist() == [int(row[2]) for row in mine] + rest
+        assert ratings[number].tolist() == [row[4] for row in mine] + rest
