@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.tunnel.v1 import tunnel_pb2, tunnel_pb2_grpc
 from libs.common.client import Channel, create_channel
-from libs.common.clock import SystemClock
+from libs.common.clock import Clock, SystemClock
 from libs.common.identity import IDENTITY_HEADER, Identity, IdentityIssuer, load_or_create_key, publish_key
 from libs.common.rand import SystemRandomness
 from libs.common.server import Server
@@ -78,7 +78,7 @@ class Served:
 
 @asynccontextmanager
 async def running_tunnel(
-    folder: Path, telemetry: Telemetry | None = None, **settings: Any
+    folder: Path, telemetry: Telemetry | None = None, clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[Served]:
     """Run a tunnel in this process, on a free port; its own key and the trusted ones are in `folder`."""
     key = load_or_create_key(folder / "gateway.key")
@@ -95,7 +95,7 @@ async def running_tunnel(
         trim_every_s=0.05,
         **settings,
     )
-    telemetry, disk, clock = telemetry or Telemetry("tunnel"), FaultyDisk(), SystemClock()
+    telemetry, disk, clock = telemetry or Telemetry("tunnel"), FaultyDisk(), clock or SystemClock()
     async with assembled(config, telemetry, clock=clock, randomness=SystemRandomness(), disk=disk) as (
         server,
         log,

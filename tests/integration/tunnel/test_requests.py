@@ -18,7 +18,7 @@ from libs.common.errors import Invalid, Precondition, Unavailable
 from libs.common.identity import Identity, load_or_create_key
 from libs.common.status import error_from_rpc
 from libs.common.telemetry import Telemetry
-from libs.common.testing import ServerChannel, eventually, running_server
+from libs.common.testing import FakeClock, ServerChannel, eventually, running_server
 from services.gateway.tunnel.testing import FakeServing
 from services.serving.access import ACCESS
 from tests.integration.tunnel.asking import HELLO, ROW, ask, connect, frame
@@ -236,17 +236,33 @@ async def test_a_device_that_ends_its_side_still_hears_its_answers(world: World)
     assert await asker.ended() is None
 
 
-async def test_a_shutdown_answers_what_ends_in_time_and_cancels_the_rest(world: World) -> None:
-    world.serving.gate.clear()
-    asker = await connect(world.served)
-    await asker.send(ask(1))
-    await eventually(lambda: len(world.serving.callers) == 1)
-    stopping = asyncio.create_task(world.served.server.stop(0.5))
-    failed = await asker.ended()
-    assert failed is not None
-    assert error_from_rpc(failed).reason == "SHUTTING_DOWN"
-    await stopping
-    await eventually(lambda: world.serving.cancelled == 1)
+async def test_a_shutdown_answers_what_ends_in_time_and_cancels_the_rest(tmp_path: Path) -> None:
+    serving, clock = FakeServing(), FakeClock()
+    serving.gate.clear()
+    trusted = {"tunnel": load_or_create_key(tmp_path / "tunnel.key").public_key()}
+    async with (
+        running_server(
+            serving, identity=None, access=ACCESS, audience="serving", trusted=trusted, clock=clock
+        ) as channel,
+        running_tunnel(tmp_path, clock=clock, serving_target=channel.target) as served,
+    ):
+        asker = await connect(served)
+        await asker.send(ask(1))
+        await eventually(lambda: len(serving.callers) == 1)
+        asleep = clock.sleepers
+        stopping = asyncio.create_task(served.server.stop(600.0))
+        await clock.wait_for_sleepers(asleep + 1)  # streams have their grace now
+        serving.gate.set()
+        await asker.result(1)
+        serving.gate.clear()
+        await asker.send(ask(2))
+        await eventually(lambda: len(serving.callers) == 2)
+        clock.advance(2.0)
+        failed = await asker.ended()
+        assert failed is not None
+        assert error_from_rpc(failed).reason == "SHUTTING_DOWN"
+        await stopping
+        await eventually(lambda: serving.cancelled == 1)
 
 
 async def test_a_serving_that_does_not_know_the_tunnel(tmp_path: Path, caplog: Any) -> None:

@@ -41,7 +41,7 @@ def tunneller() -> Tunneller:
         1.0,
         made,
         requests=made,
-        asks=lambda: False,  # type: ignore[arg-type]
+        asks=lambda: False,
     )
 
 
