@@ -59,11 +59,10 @@ def check_health(settings: Mapping[str, str], service: str) -> str:
 
 def check_metrics(settings: Mapping[str, str]) -> str:
     """Return "" when the metrics port answers, else what is wrong."""
+    port = int(settings["METRICS_PORT"])
     context = ssl.create_default_context(cafile=_authority(settings))
     context.load_cert_chain(settings["TLS_CERT_FILE"], settings["TLS_KEY_FILE"])
-    connection = http.client.HTTPSConnection(
-        "127.0.0.1", int(settings["METRICS_PORT"]), timeout=DEADLINE_S, context=context
-    )
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=DEADLINE_S, context=context)
     try:
         connection.request("GET", "/metrics")
         answer = connection.getresponse()
