@@ -118,6 +118,7 @@ def _figures(tally: Tally) -> dict[str, int | float]:
         "frame_count": tally.frames,
         "frame_bytes": tally.frame_bytes,
         "refused_frame_count": tally.refused,
+        "asked_count": tally.asked,
         "p50_s": percentile(tally.walls_s, 0.5),
         "p99_s": percentile(tally.walls_s, 0.99),
     }

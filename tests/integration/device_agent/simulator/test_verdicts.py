@@ -2,7 +2,7 @@
 
 import pytest
 
-from isthmus.deployer.v1 import preflight_pb2
+from isthmus.deployer.v1 import manifest_pb2, preflight_pb2
 from libs.common.errors import Invalid, NotFound
 from services.device_agent.simulator.testing import Bench, lines
 
@@ -92,3 +92,21 @@ async def test_tenants_never_get_one_anothers_files(bench: Bench) -> None:
     with pytest.raises(NotFound):
         await bench.caller.simulate(bench.version(GOOD), recording)
     assert (await bench.caller.simulate(theirs, tenant="other")).state == State.STATE_PASSED
+
+
+async def test_nothing_answers_what_is_asked_and_it_is_counted(bench: Bench) -> None:
+    script = """
+def pre(context):
+    n = context.events[-1].fields["n"]
+    answer = context.ask("ranker", {"item" if n else "undeclared": [n]}, timeout="5s")
+    return {"answered": answer is not None}
+"""
+    manifest = bench.version(script)
+    manifest.min_agent_version = "0.3.0"
+    item = manifest_pb2.EndpointInput(name="item", datatype="INT64")
+    manifest.endpoints.add(model="ranker", inputs=[item])
+    good = await bench.caller.simulate(manifest, bench.recording(lines(1, 2)))
+    assert (good.state, good.run_count, good.asked_count) == (State.STATE_PASSED, 2, 2)
+    bad = await bench.caller.simulate(manifest, bench.recording(lines(1, 0)))
+    assert (bad.state, bad.reason, bad.asked_count) == (State.STATE_FAILED, "BAD_REQUEST", 1)
+    assert "undeclared" in bad.message

@@ -186,7 +186,7 @@ async def test_what_an_earlier_process_left_is_swept(
     (rig.folder / "link").symlink_to(kept)
     await rig.simulations.sweep()
     assert list(rig.folder.iterdir()) == []
-    assert kept.exists()  # noqa: ASYNC240
+    assert kept.exists()
 
 
 async def test_what_cannot_be_right_is_refused_before_anything_is_fetched(rig: Rig) -> None:
