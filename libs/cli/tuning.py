@@ -297,9 +297,8 @@ def follow(
                 break
     except KeyboardInterrupt:
         experiment = last_part(name)
-        session.output.note(
-            f"the experiment goes on: `isthmus tune watch {experiment}`, `isthmus tune cancel {experiment}`"
-        )
+        cancel = "" if quiet else f", `isthmus tune cancel {experiment}`"
+        session.output.note(f"it goes on without this command: `isthmus tune watch {experiment}`{cancel}")
         raise
     return last, progress.trials
 

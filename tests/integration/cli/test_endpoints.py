@@ -106,7 +106,18 @@ def test_mistakes_are_told_by_name(stack: Stack) -> None:
 def test_an_experiment_is_followed_over_the_death_of_the_tuner_and_applied(stack: Stack) -> None:
     """Each trial is told once, and the command's status is that of the application."""
     flags = ["--gateway", stack.gateway, "--api-key-file", str(stack.admin_key_file)]
-    command = [COMMAND, *flags, "tune", "run", "scale", "--id", "e1", "--vary", "max_batch_rows=1,8", *QUICK]
+    command = [
+        str(COMMAND),
+        *flags,
+        "tune",
+        "run",
+        "scale",
+        "--id",
+        "e1",
+        "--vary",
+        "max_batch_rows=1,8",
+        *QUICK,
+    ]
     with (
         tempfile.TemporaryFile("w+") as out,
         subprocess.Popen(

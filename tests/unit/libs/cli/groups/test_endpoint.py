@@ -156,7 +156,16 @@ def test_a_dry_run_changes_nothing(cloud: FakeCloud, isthmus: Isthmus, model: Pa
 def test_a_configuration_is_changed_in_what_is_given_and_in_nothing_else(
     cloud: FakeCloud, isthmus: Isthmus
 ) -> None:
-    flags = ("--max-batch-rows", "16", "--max-batch-delay", "5ms", "--instances", "2", "--threads", "3")
+    flags: tuple[str, ...] = (
+        "--max-batch-rows",
+        "16",
+        "--max-batch-delay",
+        "5ms",
+        "--instances",
+        "2",
+        "--threads",
+        "3",
+    )
     flags += ("--queue", "10", "--queue-timeout", "2s", "--keep", "4")
     ran = isthmus("endpoint", "put", "ranker", *flags)
     assert ran.code == 0, ran.err
