@@ -36,6 +36,12 @@ def parser() -> argparse.ArgumentParser:
     up = command("up", "start it, and return when every process is healthy")
     up.add_argument("--port-offset", type=int, metavar="N", help="move every port by N")
     up.add_argument("--without", action="append", choices=OPTIONAL, help="leave this one out")
+    up.add_argument(
+        "--otlp-endpoint",
+        type=_endpoint,
+        metavar="HOST:PORT",
+        help="send the services' traces there (OTLP over gRPC)",
+    )
     up.add_argument("--tls", action="store_true", help="the gateway serves TLS, by the development authority")
     command("down", "stop it")
     status = command(
@@ -49,6 +55,13 @@ def parser() -> argparse.ArgumentParser:
     restart = command("restart", "stop and start it, or some of its processes")
     restart.add_argument("service", nargs="*", help="only these processes")
     return top
+
+
+def _endpoint(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:4317")
+    return text
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -146,7 +159,13 @@ def run(arguments: argparse.Namespace) -> int:
     """
     home = arguments.home
     if arguments.command == "up":
-        stack = Stack(home, arguments.port_offset, without=arguments.without, tls=arguments.tls or None)
+        stack = Stack(
+            home,
+            arguments.port_offset,
+            without=arguments.without,
+            tls=arguments.tls or None,
+            otlp_endpoint=arguments.otlp_endpoint,
+        )
         try:
             processes = stack.up(lambda text: say(f"{text} ..."))
         except KeyboardInterrupt:

@@ -34,6 +34,8 @@ class Options:
     port_offset: int = 0
     without: tuple[str, ...] = ()
     tls: bool = False
+    otlp_endpoint: str = ""
+    """host:port that services send their traces to; none where empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,12 @@ class Layout:
         """Return what the stack was last started with, or None when that isn't known."""
         try:
             found = json.loads(self.options_file.read_text("utf-8"))
-            return Options(int(found["port_offset"]), tuple(found["without"]), bool(found["tls"]))
+            return Options(
+                int(found["port_offset"]),
+                tuple(found["without"]),
+                bool(found["tls"]),
+                str(found.get("otlp_endpoint", "")),
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -43,10 +43,11 @@ class Stack(StackView):
         port_offset: moves every port by so much.
         without: what to leave out, of `topology.OPTIONAL`; the scheduler takes etcd and the runner along.
         tls: whether the gateway serves TLS, by the development authority.
+        otlp_endpoint: host:port that the services send their traces to (OTLP over gRPC).
         environ: the environment that services are configured from and downloads go by.
 
-    Of ``port_offset``, ``without`` and ``tls``, what is None is as the stack was started with and not taken
-    down since, or else 0, nothing and False.
+    Of ``port_offset``, ``without``, ``tls`` and ``otlp_endpoint``, what is None is as the stack was started
+    with and not taken down since, or else 0, nothing, False and none.
     """
 
     def __enter__(self) -> Self:

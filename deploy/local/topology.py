@@ -126,10 +126,12 @@ def _prefix(name: str) -> str:
 
 def _listening(port: int, options: Options) -> dict[str, object]:
     """Return the settings of whoever listens."""
+    traced = {"OTLP_ENDPOINT": options.otlp_endpoint} if options.otlp_endpoint else {}
     return {
         "HOST": HOST,
         "PORT": shifted(port, options),
         "METRICS_PORT": shifted(port + METRICS, options),
+        **traced,
     }
 
 

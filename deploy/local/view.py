@@ -27,6 +27,7 @@ class StackView:
         *,
         without: Iterable[str] | None = None,
         tls: bool | None = None,
+        otlp_endpoint: str | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._environ = dict(os.environ if environ is None else environ)
@@ -35,6 +36,7 @@ class StackView:
             "port_offset": port_offset,
             "without": None if without is None else tuple(sorted(set(without))),
             "tls": tls,
+            "otlp_endpoint": otlp_endpoint,
         }
         self._asked: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         self._supervisor = Supervisor(self.layout)

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local import topology
+from deploy.local.__main__ import parser
 from deploy.local.errors import StackError
 from deploy.local.layout import Layout, Options
 
@@ -37,6 +38,36 @@ def test_stacks_that_are_moved_by_hundreds_stand_side_by_side(offset: int) -> No
         }
 
     assert not ports(Options()) & ports(Options(port_offset=offset))
+
+
+def test_every_service_is_told_where_traces_go() -> None:
+    found = by_name(Options(otlp_endpoint="127.0.0.1:4317"), ISTHMUS_ENGINE_OTLP_ENDPOINT="10.0.0.1:4317")
+    told = {
+        name: [value for key, value in process.environment.items() if key.endswith("_OTLP_ENDPOINT")]
+        for name, process in found.items()
+    }
+    # The runner makes no spans.
+    assert told == {name: [] if name == "runner" else ["127.0.0.1:4317"] for name in found}
+    without = by_name(Options(), ISTHMUS_ENGINE_OTLP_ENDPOINT="10.0.0.1:4317")
+    assert without["engine"].environment["ISTHMUS_ENGINE_OTLP_ENDPOINT"] == "10.0.0.1:4317"
+    assert "ISTHMUS_GATEWAY_OTLP_ENDPOINT" not in without["gateway"].environment
+
+
+def test_options_are_kept_and_those_of_an_older_stack_are_read(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.options_file.parent.mkdir(parents=True)
+    options = Options(100, ("grafana",), True, "127.0.0.1:4317")
+    layout.write_options(options)
+    assert layout.read_options() == options
+    layout.options_file.write_text('{"port_offset": 100, "without": [], "tls": false}')
+    assert layout.read_options() == Options(100)
+
+
+@pytest.mark.parametrize("text", ["", "here", "here:", ":4317", "here:http", "here:0", "here:65536"])
+def test_an_endpoint_that_is_none_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["up", "--otlp-endpoint", text])
+    assert "is not HOST:PORT" in capsys.readouterr().err
 
 
 def test_the_ports_are_those_of_the_documentation() -> None:
