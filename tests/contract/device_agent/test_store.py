@@ -554,3 +554,29 @@ def test_notes_of_failed_versions_stay_bounded(connection):
     here = versions.list_versions(connection)
     assert len(here) == 16
     assert all(len(version.failure_message) == 4096 for version in here)
+
+
+def test_a_store_of_the_last_release_becomes_one_of_today_with_what_it_holds():
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for statement in schema.MIGRATIONS[0]:
+        connection.execute(statement)
+    connection.execute("PRAGMA user_version=1")
+    connection.execute(
+        "INSERT INTO events (event_id, user, type, page, time_s, fields, size, receive_time_s)"
+        " VALUES ('e1', 'u', 'go', '', 1.0, '{\"n\":1}', 10, 1.0)"
+    )
+    waiting = '[{"event_id":"e1","type":"go","page":"","user":"u","time_s":1.0,"fields":{"n":1}}]'
+    connection.execute(
+        "INSERT INTO runs (task, version, last_seq, event_time_s, trigger_time_s, events)"
+        " VALUES ('t', '1', 1, 1.0, 1.0, ?)",
+        (waiting,),
+    )
+    schema.migrate(connection)
+    (stored,) = events.read_events(connection, 0, 10)
+    assert (stored.event.fields, stored.traceparent) == ({"n": 1}, "")
+    (queued,) = runs.list_runs(connection)
+    run = runs.read_run(connection, queued.run_id)
+    assert (run.events[0].event_id, run.traceparent) == ("e1", "")
+    events.add_events(connection, [event(2)], 1.0, traceparent="00-aa-bb-01")
+    assert events.read_events(connection, 1, 10)[0].traceparent == "00-aa-bb-01"
+    connection.close()

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.common.errors import Invalid
-from libs.task.tensor import Tensor
 from libs.task.event import Event
+from libs.task.tensor import Tensor
 from services.device_agent.vm.model import Ask, Execution, Outcome, Reason, Reply, Sent, VmConfig
 from services.device_agent.vm.testing import build_task
 from services.device_agent.vm.wire import (
