@@ -24,6 +24,8 @@ _LATE = "DEADLINE_EXCEEDED"
 _MISTRUST = frozenset({"BAD_IDENTITY", "IDENTITY_EXPIRED", "NO_CREDENTIAL", "WRONG_CALLER"})
 # The last is what grpc.aio makes of a connection that breaks in the middle of a message.
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL)
+# What gRPC says of a message that it doesn't take for its size; it has no code for that alone.
+_TOO_LARGE = "larger than max"
 # W3C's own takes 55 characters.
 _LONGEST_TRACEPARENT = 128
 
@@ -81,6 +83,6 @@ def _failure(failed: grpc.aio.AioRpcError) -> Error | TimeoutError:
                 "serving can't be reached; it may be restarting: ask again later",
                 reason="SERVING_UNREACHABLE",
             )
-        if failed.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        if failed.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in error.message:
             return Invalid(f"the model's answer is too large: {error.message}", reason="ANSWER_TOO_LARGE")
     return Internal(error.message) if error.reason == "UNKNOWN" else error
