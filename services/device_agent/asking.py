@@ -31,7 +31,8 @@ from services.device_agent.vm import Ask, Reply
 
 _log = logging.getLogger("isthmus.agent")
 
-_MAX_OPEN = 64
+# What the cloud takes of one connection.
+_MAX_OPEN = 16
 _MAX_GIVEN_UP = 1024
 # What is kept of an input to show it.
 _SHOWN_BYTES = 512

@@ -17,16 +17,19 @@ def blocks(language):
 
 
 def test_the_examples_are_accepted():
-    task, with_model, expression, event = blocks("json")
-    for text, script in zip((task, with_model), blocks("python"), strict=True):
+    task, with_model, asks, expression, event = blocks("json")
+    checked = {}
+    for text, script in zip((task, with_model, asks), blocks("python"), strict=True):
         source = read_task_json(text, Path())
-        checked = check_manifest(
+        manifest = check_manifest(
             source.manifest({path: Blob(f"sha256:{i:064x}", i) for i, path in enumerate(source.files)})
         )
-        for phase in checked.phases:
+        for phase in manifest.phases:
             phase.compile(script.encode())
-    assert checked.model is not None
-    assert checked.model.path == "click.plan"
+        checked[manifest.task] = manifest
+    assert checked["click"].model is not None
+    assert checked["click"].model.path == "click.plan"
+    assert checked["cascade"].endpoints["ranker"].inputs["history"].max_elements == 200
     assert read_expression(expression).fields == {"rating", "genres", "hidden", "country", "age"}
     assert event_from_json(event).fields["genres"] == ["Drama", "War"]
 
@@ -34,7 +37,7 @@ def test_the_examples_are_accepted():
 def test_the_example_runs_as_written():
     from isthmus.task import Context
 
-    script, with_model = blocks("python")
+    script, with_model, asks = blocks("python")
     namespace: dict = {}
     exec(compile_script(script.encode(), "task.py"), namespace)
     context = Context("genres", "1", features={"genres": {"counts": {"War": 1, "Drama": 2}}})
@@ -46,3 +49,14 @@ def test_the_example_runs_as_written():
     assert namespace["pre"](context) == {"x": [[1, 2.5]]}
     assert namespace["post"](context, {"probability": [0.25]}) == {"probability": 0.25}
     assert context.frames[0].fields == {"probability": 0.25}
+    exec(compile_script(asks.encode(), "task.py"), namespace)
+    events = [event_from_json('{"type": "view", "time_s": 1, "fields": {"item": 7}}')]
+    asked = []
+
+    def answer(model, inputs, timeout_s, outputs):
+        asked.append((model, inputs, timeout_s, outputs))
+        return {"score": [0.5]}, ""
+
+    assert namespace["post"](Context("cascade", "1", events, asker=answer)) == {"item": 7, "score": 0.5}
+    assert asked == [("ranker", {"item": [7], "history": [3, 5, 8]}, 0.15, ["score"])]
+    assert namespace["post"](Context("cascade", "1", events)) == {"item": 7, "score": None}

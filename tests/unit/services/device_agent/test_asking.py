@@ -152,9 +152,9 @@ async def test_a_new_connection_ends_the_pause(requests, clock):
 
 
 async def test_open_requests_are_bounded(requests):
-    open_ = [asyncio.create_task(requests.ask(ask())) for _ in range(64)]
+    open_ = [asyncio.create_task(requests.ask(ask())) for _ in range(16)]
     await asyncio.sleep(0)
-    assert (await requests.ask(ask())).why == "64 requests are open already"
+    assert (await requests.ask(ask())).why == "16 requests are open already"
     requests.closed()
     await asyncio.gather(*open_)
 
