@@ -239,7 +239,7 @@ def test_it_ends_on_ctrl_c_and_leaves_nothing_behind(folder, events, tmp_path):
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130
-        assert "Traceback" not in err
+        assert "Traceback" not in err, err
         assert list(scratch.iterdir()) == []
     finally:
         if process.poll() is None:

@@ -39,7 +39,7 @@ async def test_a_failing_run_fails_it_and_names_the_line(bench: Bench) -> None:
     assert (found.state, found.reason) == (State.STATE_FAILED, "EXCEPTION")
     assert found.message.startswith("line 3 ('rate' of user 'u1' at 1002.000): ")
     assert "ZeroDivisionError" in found.message
-    assert "pre.py, line 2" in found.message
+    assert 'pre.py", line 2' in found.message
     assert (found.event_count, found.run_count, found.failure_count) == (4, 4, 1)
 
 
