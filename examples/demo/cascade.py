@@ -10,7 +10,7 @@ import numpy as np
 from examples.demo.devices import Result
 from examples.demo.movielens import MovieLens, entered
 from examples.demo.reference import TOLERANCE, Reference
-from examples.demo.report import Report, quantile
+from examples.demo.report import LATENCIES, Report
 from examples.demo.scenario import Value
 from examples.demo.training import Trained
 from examples.training.click_model.metrics import auc, hit_rate
@@ -25,6 +25,8 @@ _NAMES = {
 }
 """Scorers by their names in training's files: what the report calls them."""
 _LEAST_FOR_AUC = 50
+_LEARNT = 0.6
+"""An AUC that nothing has by chance."""
 
 
 class Cascade:
@@ -43,8 +45,13 @@ class Cascade:
             trained.cascade["window"],
         )
 
-    def report_offline(self, report: Report) -> None:
-        """Tell how good all are over the whole test part, as training computed it."""
+    def report_offline(self, report: Report, *, judged: bool) -> None:
+        """Tell how good all are over the whole test part, as training computed it.
+
+        Args:
+            report: where to.
+            judged: whether they have learnt enough to be compared.
+        """
         metrics = self._trained.metrics
         found = {label: metrics[name] for name, label in _NAMES.items()}
         area = {label: each["auc"] for label, each in found.items()}
@@ -55,6 +62,13 @@ class Cascade:
             "bytes_up_a_request_bytes": metrics["cascade_request_bytes"],
         }
         report.compare("whole test part", metrics["test_events"], area, hits, more)
+        if not judged:
+            report.check(
+                "both models learn",
+                min(area["device"], area["cloud"]) > _LEARNT,
+                f"AUC {area['device']:.4f} and {area['cloud']:.4f}; too little training to compare them",
+            )
+            return
         report.check(
             "the device's model beats both baselines",
             area["device"] > max(area["ftrl_frozen"], area["ftrl_prequential"]),
@@ -148,16 +162,7 @@ def _cost(results: Sequence[Result], figures: Mapping[str, float]) -> dict[str, 
         found["bytes_up_a_request_bytes"] = figures["request_bytes"] / figures["requests"]
     if figures.get("answers"):
         found["bytes_down_an_answer_bytes"] = figures["answer_bytes"] / figures["answers"]
-    latencies = {
-        name: [
-            each.latency_ms for each in results if each.value is not None and each.value["source"] in wanted
-        ]
-        for name, wanted in (("device_run", ("device",)), ("cascade_run", ("cloud",)))
-    }
-    for name, spent in latencies.items():
-        if spent:
-            found |= {f"{name}_p50_ms": quantile(spent, 0.5), f"{name}_p99_ms": quantile(spent, 0.99)}
-    return found
+    return found | {name: figures[name] for name in LATENCIES if name in figures}
 
 
 def _numbers(found: Mapping[str, float]) -> dict[str, float]:

@@ -47,9 +47,9 @@ class ClickModel(Subject):
     asks = True
 
     def __init__(self, data: MovieLens, plan: Plan) -> None:
-        self._data = data
+        self._data = data.of(plan.users)
         self._plan = plan
-        self.title = data.title
+        self.title = self._data.title
 
     def scenario(self, cloud: Cloud, home: Path, progress: Progress, report: Report) -> Scenario:
         """Train, make the plan, serve the ranker, and return the scenario with the task.
@@ -60,7 +60,7 @@ class ClickModel(Subject):
         with progress.step(TRAIN) as step:
             trained = train(self._data, self._plan, cloud, home, progress, step, report)
             cascade = Cascade(self._data, trained)
-            cascade.report_offline(report)
+            cascade.report_offline(report, judged=not self._plan.users)
         with progress.step(OPTIMISE):
             _optimise(cloud, trained, progress, report)
         with progress.step(DEPLOY):

@@ -63,7 +63,7 @@ class Counting:
                 "answer_bytes": total["answer_bytes"],
             }
         undisturbed = [result for result in good if calm[0] <= result.read_s <= calm[1]]
-        for name, sources in (("latency", ("device", None)), ("cascade_latency", ("cloud",))):
+        for name, sources in (("device_run", ("device", None)), ("cascade_run", ("cloud",))):
             spent = [each.latency_ms for each in undisturbed if source_of(each) in sources]
             if spent:
                 self.report.figures |= {

@@ -20,6 +20,8 @@ class Plan:
     ranker_epochs: int = 5
     ranker_networks: int = 2
     """How many the larger model averages."""
+    users: int = 0
+    """Users whose ratings are taken, without --data; 0 takes all."""
     trials: int = 6
     """Most trials of the tuner."""
     trial_s: float = 2.0
@@ -30,12 +32,13 @@ class Plan:
 
 QUICK = Plan(
     devices=4,
-    events_per_device=900,
+    events_per_device=1200,
     events_per_s=30.0,
     replay_s=3.0,
     epochs=1,
     ranker_epochs=1,
     ranker_networks=1,
+    users=240,
     trials=2,
     trial_s=1.0,
 )

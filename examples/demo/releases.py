@@ -122,6 +122,10 @@ class Releases:
         self.progress.say(f"published {name}, signed ({_verdict(preflight)})")
         return preflight
 
+    def _say_briefly(self, line: str) -> None:
+        """Say where a release is; why is for the report."""
+        self.progress.say(line.partition("  — ")[0])
+
     def _release(self, version: str, *flags: str) -> dict[str, Any]:
         """Create a release and wait until it has ended; return it."""
         name = f"v{version.partition('@')[2].replace('.', '-')}"
@@ -131,7 +135,7 @@ class Releases:
         self.fleet.meanwhile(
             f"the release of {version}",
             # 1: it has ended otherwise than well, which is what is looked at.
-            lambda: self.cloud.follow("release", "watch", name, say=self.progress.say, failed=(1,)),
+            lambda: self.cloud.follow("release", "watch", name, say=self._say_briefly, failed=(1,)),
         )
         found: dict[str, Any] = self.cloud.isthmus("release", "get", name)
         return found

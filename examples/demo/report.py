@@ -12,6 +12,9 @@ from rich.table import Table
 
 from libs.cli.output import human_bytes, human_seconds
 
+LATENCIES = ("device_run_p50_ms", "device_run_p99_ms", "cascade_run_p50_ms", "cascade_run_p99_ms")
+"""Figures that belong beside what was gained, where there is a comparison."""
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -91,6 +94,8 @@ class Report:
         table.add_column()
         table.add_column(justify="right")
         for name, value in self.figures.items():
+            if self.comparisons and name in LATENCIES:
+                continue
             label, text = _for_people(name, value)
             table.add_row(label, text)
         console.print(table)

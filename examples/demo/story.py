@@ -27,8 +27,11 @@ TUNE = "tune the endpoint meanwhile"
 BREAK = "release what fails in the field"
 COUNT = "count"
 
-_BEFORE_SHARE, _OPEN_SHARE = 0.5, 0.85
-"""Of a device's events: those from before it has the task, and those from before the bad version comes."""
+_BEFORE_SHARE, _TRIALS_SHARE, _OPEN_SHARE = 0.5, 0.75, 0.85
+"""Of a device's events: those from before it has the task, before the endpoint is reconfigured, and before
+the bad version comes. However slow a machine is, there are some left for each."""
+_TRIALS_S = 100.0
+"""How long the events before the reconfiguration last, at least."""
 _FAST = 250.0
 """Events a second on each device while no task runs."""
 _IN_A_ROW = 10
@@ -117,15 +120,11 @@ class Story:
             calm = self._replay()
             if scenario.endpoint:
                 with progress.step(TUNE) as step:
-                    # The devices go on asking, and leave room for the trials on the same two cores.
-                    fleet.rate = self._plan.events_per_s / 3
-                    address = self._ground.tunnel_metrics
-                    Tuning(cloud, fleet, self._plan, scenario.endpoint, address, progress, self.report).run(
-                        step
-                    )
-                    fleet.rate = self._plan.events_per_s
+                    self._tune(cloud, scenario, step)
             with progress.step(BREAK) as step:
                 ripe = [ripe_at(device.events, scenario) for device in fleet.devices]
+                # It has to meet what it fails on.
+                fleet.allow(ripe)
                 fleet.replay(ripe, "histories to be longer than any recorded", step)
                 step.share = None
                 fleet.allow(len(device.events) for device in fleet.devices)
@@ -173,9 +172,24 @@ class Story:
         fleet.allow(before)
         fleet.replay(before, "the devices to have been in use", step)
         fleet.rate = self._plan.events_per_s
-        # What comes last is kept for the bad version: it has to meet what it fails on.
-        ripe = (ripe_at(events, scenario) for events in hands)
-        fleet.allow(max(round(len(events) * _OPEN_SHARE), at) for events, at in zip(hands, ripe, strict=True))
+        share = _TRIALS_SHARE if scenario.endpoint else _OPEN_SHARE
+        fleet.allow(round(len(events) * share) for events in hands)
+
+    def _tune(self, cloud: Cloud, scenario: Scenario, step: Step) -> None:
+        """Tune the endpoint while devices go on asking, slowly: the trials run on the same cores."""
+        fleet = self.fleet
+        left = min(device.allowed - device.sent for device in fleet.devices)
+        slowly = self._plan.events_per_s / 3
+        fleet.rate = max(0.5, min(slowly, left / _TRIALS_S))
+
+        def applying() -> None:
+            fleet.rate = slowly
+            fleet.allow(round(len(device.events) * _OPEN_SHARE) for device in fleet.devices)
+
+        address = self._ground.tunnel_metrics
+        tuning = Tuning(cloud, fleet, self._plan, scenario.endpoint, address, self._progress, self.report)
+        tuning.run(step, applying)
+        fleet.rate = self._plan.events_per_s
 
     def _replay(self) -> tuple[float, float]:
         """Let the histories run on the good version for a while; return when that began and ended."""

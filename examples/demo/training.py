@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,14 @@ def train(
         raise Precondition(f"{JOB}: {status['state']}: {status['reason']}: {status['message']}\n{log}")
     report.figures["training_job_s"] = progress.elapsed_s - began
     _check_job(cloud, job, report)
-    for name, file in ARTEFACTS.items():
-        cloud.isthmus("job", "artefact", "get", JOB, name, "--out", str(folder / file))
+    with ThreadPoolExecutor(3) as pool:
+        fetched = pool.map(
+            lambda pair: cloud.isthmus(
+                "job", "artefact", "get", JOB, pair[0], "--out", str(folder / pair[1])
+            ),
+            ARTEFACTS.items(),
+        )
+        list(fetched)
     return read_trained(folder)
 
 

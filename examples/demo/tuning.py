@@ -6,7 +6,7 @@ import re
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,8 +42,8 @@ class Tuning:
     progress: Progress
     report: Report
 
-    def run(self, step: Step) -> tuple[float, float]:
-        """Tune and apply; return when that began and ended, by the monotonic clock.
+    def run(self, step: Step, applying: Callable[[], None]) -> None:
+        """Tune and apply; `applying` is called in between.
 
         Raises:
             Error: when there is no best trial.
@@ -69,16 +69,16 @@ class Tuning:
         experiment = self.cloud.isthmus("tune", "get", EXPERIMENT)
         if not experiment["best_trial"]:
             raise Error(f"{experiment['name']}: {experiment['state']}: {experiment['message']}")
-        applying = time.monotonic()
+        applying()
+        since = time.monotonic()
         self.fleet.meanwhile(
             "the best trial to be applied",
             lambda: self.cloud.follow("tune", "apply", EXPERIMENT, say=self.progress.say, failed=(1,)),
         )
         ended = time.monotonic()
         self._judge(self.cloud.isthmus("tune", "get", EXPERIMENT))
-        self._see_nothing_dropped(failed_before, asked_in(self.fleet.results(), applying, ended))
+        self._see_nothing_dropped(failed_before, asked_in(self.fleet.results(), since, ended))
         self.report.figures["tuning_s"] = ended - began
-        return began, ended
 
     def _judge(self, experiment: dict[str, Any]) -> None:
         application = experiment.get("application") or {}
