@@ -78,14 +78,12 @@ def _run(options: argparse.Namespace) -> None:
     policy = _policy(shown, items, device_scores, options, say)
     say(f"{epochs} epochs are best; training again on all that came before the test")
     network = fit(shown, items, test, epochs, options.seed, say)
-    ranker = Ranker(
-        [
-            fit_network(shown, items, test, options.ranker_epochs, options.seed + number, say)
-            for number in range(options.ranker_networks)
-        ]
-    ).eval()
+    networks = [
+        fit_network(shown, items, test, options.ranker_epochs, options.seed + number, say)
+        for number in range(options.ranker_networks)
+    ]
     device = score(ClickModel(network), shown, test, len(shown))
-    cloud = score_ranker(ranker, shown, test, len(shown))
+    cloud = score_ranker(networks, shown, test, len(shown))
     asked = policy.asks(device, shown.past_count(slice(test, None), RANKER_WINDOW))
     scores = {
         "model": device,
@@ -106,7 +104,7 @@ def _run(options: argparse.Namespace) -> None:
     )
     options.out.mkdir(parents=True, exist_ok=True)
     export(network, options.out / "model.onnx")
-    export_ranker(ranker, options.out / "ranker.onnx")
+    export_ranker(Ranker(networks), options.out / "ranker.onnx")
     _write_predictions(options.out / "predictions.csv", shown, test, {**scores, "asked": asked.astype(float)})
     metrics = {
         "label": f"rating >= {LEAST_RATING:g}",
@@ -152,7 +150,7 @@ def _policy(
     past_count = shown.past_count(slice(validation, test), RANKER_WINDOW)
     policy = choose_policy(device_scores, past_count)
     network = fit_network(shown, items, validation, options.ranker_epochs, options.seed, say)
-    cloud = score_ranker(Ranker([network]), shown, validation, test)
+    cloud = score_ranker([network], shown, validation, test)
     asked = policy.asks(device_scores, past_count)
     both = np.where(asked, cloud, device_scores)
     device_auc, cloud_auc, both_auc = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .fit import Say  # noqa: TID252 (the folder is also a package of its own, in a job)
 from .log import RANKER_WINDOW, Items, Shown  # noqa: TID252
-from .ranker import CLICK, STEPS, Ranker, RankerNetwork, half_stars  # noqa: TID252
+from .ranker import CLICK, STEPS, RankerNetwork, half_stars  # noqa: TID252
 
 _STRETCH = 64
 """Most films of one user that are learnt from together."""
@@ -20,7 +20,6 @@ _LEARNING_RATE = 2e-3
 _DECAY, _VECTOR_DECAY = 3e-4, 3e-2
 _RATINGS_WEIGHT = 0.5
 """Of the loss of the other steps of a rating, beside the click's."""
-_SCORED_AT_ONCE = 256
 
 Stretches = list[np.ndarray]
 
@@ -38,13 +37,13 @@ def fit_network(shown: Shown, items: Items, end: int, epochs: int, seed: int, sa
         ],
         weight_decay=_DECAY,
     )
-    stretches = _stretches(shown, end)
+    stretches = _stretches(shown, 0, end)
     weights = torch.full((len(STEPS),), _RATINGS_WEIGHT / (len(STEPS) - 1))
     weights[CLICK] = 1.0
     for epoch in range(epochs):
         network.train()
         total = 0.0
-        batches = list(_batches(stretches, random))
+        batches = _shuffled(stretches, random)
         for number, batch in enumerate(batches):
             gone = (epoch + number / len(batches)) / epochs
             for group in optimiser.param_groups:
@@ -63,36 +62,42 @@ def fit_network(shown: Shown, items: Items, end: int, epochs: int, seed: int, sa
     return network.eval()
 
 
-def score_ranker(ranker: Ranker, shown: Shown, start: int, end: int) -> np.ndarray:
-    """Return the probability of a click for the examples from `start` up to `end`, float32."""
-    found = []
+def score_ranker(networks: Sequence[RankerNetwork], shown: Shown, start: int, end: int) -> np.ndarray:
+    """Return what `Ranker` says of the examples from `start` up to `end`, float32; many times as fast."""
+    found = np.zeros(end - start, np.float32)
     with torch.no_grad():
-        for at in range(start, end, _SCORED_AT_ONCE):
-            rows = slice(at, min(at + _SCORED_AT_ONCE, end))
-            history, ratings = shown.past(rows, RANKER_WINDOW)
-            inputs = (shown.item[rows], history, half_stars(ratings))
-            found.append(ranker(*(torch.from_numpy(each) for each in inputs)).numpy())
-    return np.concatenate(found)
+        for batch in _batches(_stretches(shown, start, end)):
+            inputs, _, there = _inputs(shown, batch)
+            each = [torch.sigmoid(network.eval()(*inputs)[there][:, CLICK]) for network in networks]
+            found[np.concatenate(batch) - start] = torch.stack(each).mean(dim=0).numpy()
+    return found
 
 
-def _stretches(shown: Shown, end: int) -> Stretches:
-    """Return the first `end` rows by user, in order of time, cut into stretches."""
-    rows = np.argsort(shown.user[:end], kind="stable")
+def _stretches(shown: Shown, start: int, end: int) -> Stretches:
+    """Return the rows from `start` up to `end` by user, in order of time, cut into stretches."""
+    rows = start + np.argsort(shown.user[start:end], kind="stable")
     cuts = np.flatnonzero(np.diff(shown.user[rows])) + 1
     return [mine[at : at + _STRETCH] for mine in np.split(rows, cuts) for at in range(0, len(mine), _STRETCH)]
 
 
-def _batches(stretches: Stretches, random: np.random.Generator) -> Iterator[Stretches]:
-    """Yield all stretches in batches, in random order; those of a batch are about as long as each other."""
-    length = np.array([len(each) for each in stretches]) * random.uniform(1.0, 1.3, len(stretches))
-    order = np.argsort(length, kind="stable")
+def _batches(stretches: Stretches) -> list[Stretches]:
+    """Return the stretches in batches, each of stretches that follow one another."""
     batches: list[Stretches] = [[]]
-    for number in order.tolist():
-        if batches[-1] and (len(batches[-1]) + 1) * len(stretches[number]) > _BATCH:
+    longest = 0
+    for stretch in stretches:
+        longest = max(longest, len(stretch))
+        if batches[-1] and (len(batches[-1]) + 1) * longest > _BATCH:
             batches.append([])
-        batches[-1].append(stretches[number])
-    for number in random.permutation(len(batches)).tolist():
-        yield batches[number]
+            longest = len(stretch)
+        batches[-1].append(stretch)
+    return batches
+
+
+def _shuffled(stretches: Stretches, random: np.random.Generator) -> list[Stretches]:
+    """Return the stretches in batches in random order, those of a batch about as long as each other."""
+    length = np.array([len(each) for each in stretches]) * random.uniform(1.0, 1.3, len(stretches))
+    batches = _batches([stretches[number] for number in np.argsort(length, kind="stable").tolist()])
+    return [batches[number] for number in random.permutation(len(batches)).tolist()]
 
 
 def _inputs(shown: Shown, batch: Stretches) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:

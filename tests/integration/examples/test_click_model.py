@@ -12,7 +12,8 @@ import onnxruntime
 import pytest
 
 from deploy.local.layout import ROOT
-from examples.training.click_model.log import read_items, read_shown
+from examples.training.click_model.log import RANKER_WINDOW, WINDOW, Shown, read_items, read_shown
+from examples.training.click_model.ranker import half_stars
 from tests.unit.examples.training.conftest import write_log
 
 Files = tuple[Path, Path]
@@ -32,35 +33,68 @@ def train(folder: Path, files: Files, *flags: str) -> subprocess.CompletedProces
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
+def small(shown: Shown, rows: slice) -> tuple[np.ndarray, ...]:
+    """Return the ranker's inputs as they are sent."""
+    history, ratings = shown.past(rows, RANKER_WINDOW)
+    item = shown.item[rows].astype(np.uint16)
+    return item, history.astype(np.uint16), half_stars(ratings).astype(np.uint8)
+
+
 @pytest.mark.timeout(330)
 def test_it_learns_and_writes_what_it_learnt(tmp_path: Path, files: Files) -> None:
     found = []
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()
-        done = train(folder, files, "--epochs", "3")
+        done = train(folder, files, "--epochs", "3", "--ranker-epochs", "4")
         assert done.returncode == 0, done.stderr
         assert "epoch 3 of 3: training loss" in done.stdout
         found.append(folder)
     # The same seed gives the same bytes.
-    assert (found[0] / "model.onnx").read_bytes() == (found[1] / "model.onnx").read_bytes()
+    for model in ("model.onnx", "ranker.onnx"):
+        assert (found[0] / model).read_bytes() == (found[1] / model).read_bytes()
     metrics = json.loads((found[0] / "metrics.json").read_text("utf-8"))
     assert (metrics["train_events"], metrics["test_events"]) == (1200, 300)
     # The log's rule is genre by user, which the history shows and user and film on their own don't.
-    assert metrics["model"]["auc"] > 0.9
-    session = onnxruntime.InferenceSession(str(found[0] / "model.onnx"), providers=["CPUExecutionProvider"])
+    for name in ("model", "ranker", "cascade"):
+        assert metrics[name]["auc"] > 0.9
+    assert metrics["cascade_gain"]["auc"] == pytest.approx(
+        metrics["cascade"]["auc"] - metrics["model"]["auc"]
+    )
     with (found[0] / "predictions.csv").open(newline="") as file:
         predictions = list(csv.DictReader(file))
     shown = read_shown(files[0], read_items(files[1]))
     assert [(row["user"], row["item"]) for row in predictions] == shown.names[1200:]
     assert [float(row["clicked"]) for row in predictions] == shown.clicked[1200:].tolist()
+    scored = {
+        name: np.array([float(row[name]) for row in predictions])
+        for name in ("model", "ranker", "cascade", "asked")
+    }
+    sessions = [
+        onnxruntime.InferenceSession(str(found[0] / model), providers=["CPUExecutionProvider"])
+        for model in ("model.onnx", "ranker.onnx")
+    ]
     for start, end in ((1200, 1201), (1201, 1204), (1204, 1500)):
         rows = slice(start, end)
-        inputs = {"item": shown.item[rows], "history": shown.history[rows], "ratings": shown.ratings[rows]}
-        (given,) = session.run(["click"], inputs)
-        expected = [float(row["model"]) for row in predictions[start - 1200 : end - 1200]]
-        assert given.shape == (end - start,)
-        assert np.abs(given - np.array(expected)).max() < 1e-5
+        for session, name, inputs in (
+            (sessions[0], "model", (shown.item[rows], *shown.past(rows, WINDOW))),
+            (sessions[1], "ranker", small(shown, rows)),
+        ):
+            (given,) = session.run(["click"], dict(zip(("item", "history", "ratings"), inputs, strict=True)))
+            assert given.shape == (end - start,)
+            assert np.abs(given - scored[name][start - 1200 : end - 1200]).max() < 1e-5
+    # What is written of the cascade is what devices do by what is written of the policy.
+    policy = json.loads((found[0] / "cascade.json").read_text("utf-8"))
+    past_count = shown.past_count(slice(1200, None), RANKER_WINDOW)
+    asked = (scored["model"] >= policy["low"]) & (scored["model"] <= policy["high"])
+    asked &= past_count >= policy["least_past"]
+    assert 0 < asked.sum() < len(asked)
+    assert np.array_equal(scored["asked"] == 1.0, asked)
+    assert np.array_equal(scored["cascade"], np.where(asked, scored["ranker"], scored["model"]))
+    assert metrics["cascade_sent_share"] == pytest.approx(asked.mean())
+    sent = small(shown, slice(1200, 1201))
+    assert sum(each.nbytes for each in sent) == metrics["cascade_request_bytes"]
+    assert policy["window"] == RANKER_WINDOW
     assert json.loads((found[0] / "items.json").read_text("utf-8"))["index"]["7"] == 7
 
 

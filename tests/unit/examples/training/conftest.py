@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-FILMS, USERS, ROWS = 40, 30, 1500
+FILMS, USERS, ROWS = 40, 12, 1500
 
 
 @pytest.fixture
