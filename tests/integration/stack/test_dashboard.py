@@ -160,4 +160,13 @@ def test_every_panel_shows_something_under_load(tmp_path: Path) -> None:
             empty = [(title, expression) for title, expression in empty if not values(expression)]
             if not empty:
                 break
+        scraped = {
+            process.name
+            for process in stack.processes()
+            if any(endpoint.what == "metrics" for endpoint in process.endpoints)
+        }
+        assert len(scraped) >= 10
+        assert {
+            name for name in scraped if not values(f'up{{job="isthmus", service="{name}"}} == 1')
+        } == set()
     assert empty == []
