@@ -93,7 +93,7 @@ def build(
         address: tells where runners reach this replica, once it serves.
     """
     mirror = Mirror(store, clock, randomness)
-    decisions = Decisions(mirror, clock, metrics.decided)
+    decisions = Decisions(mirror, clock, metrics.decided, store.fits)
     writer = Writer(store, mirror)
     files = SegmentedLogFiles(config.data_dir / "logs", keep_bytes=config.log_keep_bytes)
     logs = Logs(files, mirror, clock)
@@ -172,7 +172,12 @@ async def run(config: SchedulerConfig) -> None:
             randomness=randomness,
             credentials=_credentials(config.etcd_ca_file, config.etcd_cert_file, config.etcd_key_file),
         )
-        store = EtcdStore(client, leader_ttl_s=config.leader_ttl_s, liveness_s=config.liveness_s)
+        store = EtcdStore(
+            client,
+            leader_ttl_s=config.leader_ttl_s,
+            liveness_s=config.liveness_s,
+            on_unreadable=metrics.unreadable,
+        )
         stack.push_async_callback(store.close)
         scheduler = build(
             config,

@@ -39,16 +39,12 @@ class Metrics:
         self._seconds = Histogram(
             "isthmus_scheduler_decision_seconds", "Time of a decision.", buckets=_BUCKETS, registry=registry
         )
-        self._capacity = Gauge(
-            "isthmus_scheduler_capacity",
-            "What the nodes have, by resource: CPUs, bytes, GPUs.",
-            ("resource",),
-            registry=registry,
-        )
-        self._allocated = Gauge(
-            "isthmus_scheduler_allocated",
-            "What reservations take, by resource: CPUs, bytes, GPUs.",
-            ("resource",),
+        self._capacity = _amounts("capacity", "the nodes have", registry)
+        self._allocated = _amounts("allocated", "reservations take", registry)
+        self._unreadable = Counter(
+            "isthmus_scheduler_unreadable_values_total",
+            "Times that a value in the store couldn't be read, by kind; what was read before stays in force.",
+            ("kind",),
             registry=registry,
         )
         for state in _ENDED:
@@ -87,10 +83,25 @@ class Metrics:
             self._nodes.labels(node_state.name.lower()).set(nodes[node_state])
         self._reservations.set(len(snapshot.reservations))
         self._runners.set(runners)
-        for gauge, amounts in (
+        for gauges, amounts in (
             (self._capacity, [node.facts.capacity for node in snapshot.nodes.values()]),
             (self._allocated, [node.allocated for node in snapshot.nodes.values()]),
         ):
-            gauge.labels("cpu").set(sum(amount.cpu_millis for amount in amounts) / 1000)
-            gauge.labels("memory").set(sum(amount.memory_bytes for amount in amounts))
-            gauge.labels("gpu").set(sum(amount.gpus for amount in amounts))
+            cpus, memory, gpus = gauges
+            cpus.set(sum(amount.cpu_millis for amount in amounts) / 1000)
+            memory.set(sum(amount.memory_bytes for amount in amounts))
+            gpus.set(sum(amount.gpus for amount in amounts))
+
+    def unreadable(self, kind: str) -> None:
+        """Count a value in the store that can't be read."""
+        self._unreadable.labels(kind).inc()
+
+
+def _amounts(name: str, what: str, registry: CollectorRegistry) -> tuple[Gauge, Gauge, Gauge]:
+    """Return gauges of CPUs, memory and GPUs, each with its unit in its name."""
+    prefix = f"isthmus_scheduler_{name}"
+    return (
+        Gauge(f"{prefix}_cpus", f"CPU cores that {what}.", registry=registry),
+        Gauge(f"{prefix}_memory_bytes", f"Memory that {what}, in bytes.", registry=registry),
+        Gauge(f"{prefix}_gpus", f"GPUs that {what}.", registry=registry),
+    )

@@ -63,11 +63,16 @@ Key: TypeAlias = NodeName | QueueName | JobName | ReservationName | RequestKey |
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A value that isn't ours to read: somebody wrote it by hand, or spoilt it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """What a key holds from a revision on; None when it was removed."""
 
     key: Key
-    value: Kept | None
+    value: Kept | Unreadable | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,10 @@ class Store(Protocol):
             Invalid: when the change is too large for one transaction.
             Unavailable: when the store can't be reached, or the outcome is unknown.
         """
+        ...
+
+    def fits(self, change: Change) -> bool:
+        """Tell whether a change is small enough for one transaction; safe on any thread."""
         ...
 
     def lead(self, address: str) -> AbstractAsyncContextManager[Term]:

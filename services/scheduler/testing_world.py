@@ -25,6 +25,22 @@ from services.scheduler.stores.memory import at_revision, key_of
 from services.scheduler.testing import snapshot_of
 
 
+class NoMeter:
+    """Counts nothing."""
+
+    def ended(self, job: Job) -> None:
+        """See `Meter`."""
+
+    def leading(self, leads: bool) -> None:
+        """See `Meter`."""
+
+    def conflicted(self) -> None:
+        """See `Meter`."""
+
+    def state(self, decision: Decision, runners: int) -> None:
+        """See `Meter`."""
+
+
 class World:
     """Nodes, queues, jobs and reservations, on which decisions are carried out at once."""
 

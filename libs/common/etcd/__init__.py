@@ -23,3 +23,4 @@ from libs.common.etcd.types import TxnResult as TxnResult
 from libs.common.etcd.types import WatchBatch as WatchBatch
 from libs.common.etcd.wire import MAX_REQUEST_BYTES as MAX_REQUEST_BYTES
 from libs.common.etcd.wire import MAX_TXN_OPERATIONS as MAX_TXN_OPERATIONS
+from libs.common.etcd.wire import fits as fits

@@ -159,6 +159,21 @@ def transaction(
     return request
 
 
+def fits(conditions: Sequence[Compare], success: Sequence[Op]) -> bool:
+    """Tell whether etcd takes all this in one transaction.
+
+    Raises:
+        Invalid: when it is wrong in another way, as `transaction` says.
+    """
+    try:
+        transaction(conditions, success, ())
+    except Invalid as error:
+        if error.reason != "TRANSACTION_TOO_LARGE":
+            raise
+        return False
+    return True
+
+
 def _refuse_double_writes(name: str, ops: Sequence[Op]) -> None:
     put = [op.key for op in ops if isinstance(op, Put)]
     deleted = [op for op in ops if isinstance(op, Delete)]

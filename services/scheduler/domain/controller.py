@@ -18,10 +18,11 @@ from typing import Protocol
 from libs.common.backoff import backoff
 from libs.common.clock import Clock
 from libs.common.errors import Conflict, Error, Invalid, Unavailable
-from libs.common.names import JobName, NodeName
+from libs.common.names import JobName
 from libs.common.rand import Randomness
 from services.scheduler.domain import lifecycle
 from services.scheduler.domain.change import Change, describe
+from services.scheduler.domain.crowding import fits_emptied
 from services.scheduler.domain.decide import Decision
 from services.scheduler.domain.decisions import Decisions
 from services.scheduler.domain.lifecycle import Report
@@ -29,8 +30,7 @@ from services.scheduler.domain.liveness import Liveness
 from services.scheduler.domain.messages import FromRunner, Hello, ToRunner
 from services.scheduler.domain.mirror import Mirror
 from services.scheduler.domain.objects import Job, Meta, Node
-from services.scheduler.domain.sessions import Session, Sessions
-from services.scheduler.domain.snapshot import Snapshot
+from services.scheduler.domain.sessions import Session, Sessions, is_here
 from services.scheduler.domain.validation import check_facts
 from services.scheduler.store import Store, Term
 
@@ -226,8 +226,8 @@ class Controller:
 
     async def _rest(self, attempt: int) -> None:
         """Wait a little after a failure: for the mirror to tell, or the store to come back."""
-        wait = backoff(attempt, randomness=self._randomness, base_s=0.02, cap_s=2.0, at_least_s=0.005)
-        await self._clock.sleep(wait)
+        random = self._randomness
+        await self._clock.sleep(backoff(attempt, randomness=random, base_s=0.02, cap_s=2.0, at_least_s=0.005))
 
     async def _doze(self) -> None:
         """Wait until something changes, or a time comes."""
@@ -294,6 +294,8 @@ class Controller:
         """Put the nodes of new sessions into the store, then welcome their runners."""
         revision = 0
         for session in self._sessions:
+            if session.node in self._mirror.snapshot.unreadable:
+                continue
             node = self._mirror.snapshot.nodes.get(session.node)
             if node is None:
                 node = Node(session.node, Meta(self._randomness.id(), self._clock.now()), session.facts)
@@ -369,10 +371,12 @@ class Controller:
             try:
                 written = await self._commit(change, term)
             except Invalid as error:
+                if fits_emptied(self._store.fits, start.job, start.placed, nodes, now):
+                    self._beaten = True  # what has started before it crowds the nodes: decide anew
+                    continue
                 _log.warning("%s: can't be started: %s", start.job.name, error.message)
-                written = await self._commit(lifecycle.refuse(start.job, error.message, now), term)
-                revision = max(revision, written)
-                continue
+                change = lifecycle.refuse(start.job, error.message, now)
+                written = await self._commit(change, term)
             revision = max(revision, written)
             for value in change.puts if written else ():
                 if isinstance(value, Node):
@@ -380,16 +384,6 @@ class Controller:
         await self._mirror.reached(revision)
         if len(decision.starts) < len(decision.line):
             self._wake.set()
-
-
-def is_here(snapshot: Snapshot, report: Report, node: NodeName) -> bool:
-    """Tell whether a report is of a worker that the store has on this node."""
-    job = snapshot.jobs.get(report.id.job)
-    return (
-        lifecycle.is_of(job, report.id)
-        and job is not None
-        and job.status.workers[report.id.rank].node == node
-    )
 
 
 def _unexpected(what: str) -> Invalid:

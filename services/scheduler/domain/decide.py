@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 
 from libs.common.names import JobName, NodeName, QueueName, ReservationName
 from services.scheduler.domain import reasons
+from services.scheduler.domain.crowding import Fits, crowded
 from services.scheduler.domain.gpus import Links
 from services.scheduler.domain.objects import (
     NO_RESOURCES,
@@ -69,9 +70,15 @@ class Decision:
     recheck_time: datetime | None = None
 
 
-def decide(snapshot: Snapshot, now: datetime) -> Decision:
-    """Return which pending jobs start now, where, and why the others wait."""
-    return _Round(snapshot, now).run()
+def decide(snapshot: Snapshot, now: datetime, fits: Fits = lambda change: True) -> Decision:
+    """Return which pending jobs start now, where, and why the others wait.
+
+    Args:
+        snapshot: the state.
+        now: the time.
+        fits: tells whether a change can be written in one transaction.
+    """
+    return _Round(snapshot, now, fits).run()
 
 
 def line_of(snapshot: Snapshot) -> list[Job]:
@@ -102,9 +109,10 @@ class _Release:
 class _Round:
     """One decision while it is being made."""
 
-    def __init__(self, snapshot: Snapshot, now: datetime) -> None:
+    def __init__(self, snapshot: Snapshot, now: datetime, fits: Fits) -> None:
         self._snapshot = snapshot
         self._now = now
+        self._fits = fits
         # Nodes of a kind share what was worked out about their links.
         tables: dict[object, Links] = {}
         self._rooms = {
@@ -189,9 +197,12 @@ class _Round:
             ]
             placed = place(spec, rooms, f"{job.meta.uid}/{job.status.attempt}")
             if placed is not None and len(placed.rooms) <= MAX_NODES:
-                self._start(job, placed)
-                return ()
-            known = self._why_not(spec, placed)
+                if not crowded(self._fits, job, placed, self._snapshot.nodes, self._now):
+                    self._start(job, placed)
+                    return ()
+                known = (reasons.crowded(len(placed.rooms)),), True
+            else:
+                known = self._why_not(spec, placed)
             self._failed[shape] = known
         why, could = known
         if not why and self._claim is not None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from libs.common.clock import Clock
+from services.scheduler.domain.crowding import Fits
 from services.scheduler.domain.decide import Decision, decide
 from services.scheduler.domain.mirror import Mirror
 
@@ -15,11 +16,18 @@ class Decisions:
     meanwhile share the next one, so that nobody waits for more than two.
     """
 
-    def __init__(self, mirror: Mirror, clock: Clock, on_decided: Callable[[float], None]) -> None:
-        """`on_decided` is told the seconds that a decision took."""
+    def __init__(
+        self,
+        mirror: Mirror,
+        clock: Clock,
+        on_decided: Callable[[float], None],
+        fits: Fits = lambda change: True,
+    ) -> None:
+        """`on_decided` is told the seconds that a decision took; `fits` as in `decide`, on any thread."""
         self._mirror = mirror
         self._clock = clock
         self._on_decided = on_decided
+        self._fits = fits
         self._deciding = asyncio.Lock()
         self._last: Decision | None = None
         self._begun_count = 0
@@ -38,7 +46,7 @@ class Decisions:
                 return known
             self._begun_count += 1
             number, begun = self._begun_count, self._clock.monotonic()
-            decision = await asyncio.to_thread(decide, self._mirror.snapshot, self._clock.now())
+            decision = await asyncio.to_thread(decide, self._mirror.snapshot, self._clock.now(), self._fits)
             self._on_decided(self._clock.monotonic() - begun)
             self._last, self._last_number = decision, number
             return decision

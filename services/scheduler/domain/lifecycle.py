@@ -211,9 +211,12 @@ def advance(job: Job, snapshot: Snapshot, now: datetime, randomness: Randomness)
         job = _advance_pending(job, now)
         return None if job == stored else Change(puts=(job,))
     reservation = snapshot.reservation_of(job)
+    if reservation is None and job.status.reservation in snapshot.unreadable:
+        return None
     if reservation is None:
         job = give_up(job, range(len(job.status.workers)), "its reservation is gone", now)
-    gone = [worker.rank for worker in job.status.workers if worker.node not in snapshot.nodes]
+    there = snapshot.nodes.keys() | snapshot.unreadable
+    gone = [worker.rank for worker in job.status.workers if worker.node not in there]
     job = give_up(job, gone, "its node was removed", now)
     if all(worker.state.ended for worker in job.status.workers):
         job = _finished(job, now, randomness)
@@ -242,14 +245,12 @@ def orphans(snapshot: Snapshot) -> list[Change]:
     Reservations that no job has, and holdings that no reservation backs.
     """
     out: list[Change] = []
-    kept = set()
     for reservation in snapshot.reservations.values():
         job = snapshot.jobs.get(reservation.job)
-        if job is not None and snapshot.reservation_of(job) == reservation and job.status.state.placed:
-            kept.add(reservation.name)
-        else:
+        held = job is not None and snapshot.reservation_of(job) == reservation and job.status.state.placed
+        if not held and reservation.job not in snapshot.unreadable:
             out.append(Change(puts=freed(snapshot, reservation), deletes=(reservation,)))
-    known = set(snapshot.reservations)
+    known = snapshot.reservations.keys() | snapshot.unreadable
     for node in snapshot.nodes.values():
         backed = tuple(holding for holding in node.holdings if holding.reservation in known)
         if backed != node.holdings:

@@ -8,18 +8,29 @@ wrote.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from libs.common.backoff import backoff
 from libs.common.clock import Clock
 from libs.common.errors import Error, Unavailable
 from libs.common.names import JobName, NodeName, QueueName, ReservationName
 from libs.common.rand import Randomness
-from services.scheduler.domain.objects import Job, Node, PastRequest, Queue, Reservation
+from services.scheduler.domain.objects import Job, Node, Object, PastRequest, Queue, Reservation
 from services.scheduler.domain.snapshot import Snapshot
-from services.scheduler.store import AliveKey, Batch, Event, HistoryLost, Leader, LeaderKey, RequestKey, Store
+from services.scheduler.store import (
+    AliveKey,
+    Batch,
+    Event,
+    HistoryLost,
+    Key,
+    Leader,
+    LeaderKey,
+    RequestKey,
+    Store,
+    Unreadable,
+)
 
 _AFTER_A_FAULT_S = 1.0
 K = TypeVar("K")
@@ -42,6 +53,7 @@ class Mirror:
         self._requests: dict[RequestKey, PastRequest] = {}
         self._request_counts: Counter[str] = Counter()
         self._alive: set[NodeName] = set()
+        self._unreadable: set[Key] = set()
         self._revision = 0
         self._snapshot: Snapshot | None = None
         self._changed = asyncio.Condition()
@@ -63,7 +75,9 @@ class Mirror:
                 dict(self._queues),
                 dict(self._jobs),
                 dict(self._reservations),
-                frozenset(self._alive),
+                # What can't be read can't be written either: such a node takes nothing new.
+                frozenset(self._alive - self._unreadable),
+                frozenset(self._unreadable),
             )
         return self._snapshot
 
@@ -136,13 +150,20 @@ class Mirror:
                 await self._clock.sleep(_AFTER_A_FAULT_S)
 
     async def _take(self, batch: Batch, *, fresh: bool = False) -> None:
+        events: Iterable[Event] = batch.events
         if fresh:
+            # What can't be read now stays as it was read last.
+            events = [
+                *(Event(event.key, known) for event in events if (known := self._known(event)) is not None),
+                *events,
+            ]
             for held in (self._nodes, self._queues, self._jobs, self._reservations, self._requests):
                 held.clear()
             self._request_counts.clear()
             self._alive.clear()
+            self._unreadable.clear()
             self.leader = None
-        for event in batch.events:
+        for event in events:
             self._apply(event)
         self._revision = batch.revision
         self._snapshot = None
@@ -151,8 +172,22 @@ class Mirror:
         for listener in tuple(self._listeners):
             listener()
 
+    def _known(self, event: Event) -> Object | PastRequest | None:
+        """Return what an unreadable value's key held when it was last read."""
+        if not isinstance(event.value, Unreadable):
+            return None
+        every: tuple[Mapping[Any, Object | PastRequest], ...] = (
+            *(self._nodes, self._queues, self._jobs, self._reservations),
+            self._requests,
+        )
+        return next((held[event.key] for held in every if event.key in held), None)
+
     def _apply(self, event: Event) -> None:
         key, value = event.key, event.value
+        if isinstance(value, Unreadable):
+            self._unreadable.add(key)
+            return
+        self._unreadable.discard(key)
         if isinstance(key, LeaderKey):
             self.leader = value if isinstance(value, Leader) else None
         elif isinstance(key, AliveKey):

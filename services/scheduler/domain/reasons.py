@@ -7,10 +7,9 @@ from datetime import datetime
 from enum import Enum, unique
 
 from libs.common.names import JobName, QueueName
+from libs.common.sizes import size_text
 from services.scheduler.domain.objects import JobSpec, Resources
 from services.scheduler.domain.rooms import Lack, Room
-
-MIB = 2**20
 
 
 @unique
@@ -33,6 +32,7 @@ class Kind(Enum):
     GANG_TOO_WIDE = 14
     PORT = 15
     QUEUE_MISSING = 16
+    CROWDED = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def amounts(resources: Resources) -> str:
     if resources.cpu_millis:
         parts.append(_cpus(resources.cpu_millis))
     if resources.memory_bytes:
-        parts.append(_memory(resources.memory_bytes))
+        parts.append(size_text(resources.memory_bytes))
     if resources.gpus:
         parts.append(_count(resources.gpus, "GPU"))
     return ", ".join(parts) or "nothing"
@@ -61,12 +61,6 @@ def amounts(resources: Resources) -> str:
 
 def _cpus(millis: int) -> str:
     return f"{millis / 1000:g} CPU{'' if millis == 1000 else 's'}"
-
-
-def _memory(size: int) -> str:
-    if size < MIB:
-        return f"{size / 2**10:.4g} KiB" if size >= 2**10 else f"{size} B"
-    return f"{size / 2**30:.4g} GiB" if size >= 2**30 else f"{size / MIB:.4g} MiB"
 
 
 def _count(number: int, what: str) -> str:
@@ -78,7 +72,7 @@ def exceeded(total: Resources, quota: Resources) -> str:
     if quota.cpu_millis and total.cpu_millis > quota.cpu_millis:
         return f"{_cpus(total.cpu_millis)} of {_cpus(quota.cpu_millis)}"
     if quota.memory_bytes and total.memory_bytes > quota.memory_bytes:
-        return f"{_memory(total.memory_bytes)} of {_memory(quota.memory_bytes)}"
+        return f"{size_text(total.memory_bytes)} of {size_text(quota.memory_bytes)}"
     if quota.gpus and total.gpus > quota.gpus:
         return f"{total.gpus} of {_count(quota.gpus, 'GPU')}"
     return ""
@@ -134,6 +128,16 @@ def too_wide(nodes: int, most: int) -> Reason:
     )
 
 
+def crowded(nodes: int) -> Reason:
+    """Say that the gang can't be committed beside what its nodes hold."""
+    return Reason(
+        Kind.CROWDED,
+        f"{nodes} nodes hold so many reservations that one more on all of them doesn't fit a transaction; "
+        "waits for some to end, or use fewer or larger workers",
+        nodes,
+    )
+
+
 def verdict(spec: JobSpec, room: Room, *, cordoned: bool, lost: bool) -> tuple[Reason, ...]:
     """Return why a node takes no worker, or no more of them; empty when it takes the whole gang."""
     out = []
@@ -171,8 +175,8 @@ def _lack(lack: Lack, spec: JobSpec, room: Room) -> Reason:
     texts = {
         Lack.CPU: f"needs {_cpus(wanted.cpu_millis)}{each}; {free.cpu_millis / 1000:g} of "
         f"{all_.cpu_millis / 1000:g} are free",
-        Lack.MEMORY: f"needs {_memory(wanted.memory_bytes)}{each}; {_memory(free.memory_bytes)} of "
-        f"{_memory(all_.memory_bytes)} are free",
+        Lack.MEMORY: f"needs {size_text(wanted.memory_bytes)}{each}; {size_text(free.memory_bytes)} of "
+        f"{size_text(all_.memory_bytes)} are free",
         Lack.GPU: f"needs {_count(wanted.gpus, 'GPU')}{each}; {free.gpus} of {all_.gpus} are free",
         Lack.LINKS: f"no free GPUs are linked by {spec.nearness.min_gpu_bandwidth_gbps:g} GB/s throughout",
         Lack.PORT: "every port that gangs may use is taken; widen the runner's range",

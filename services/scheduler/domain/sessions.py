@@ -193,3 +193,9 @@ def _wanted(snapshot: Snapshot, node: NodeName) -> Iterator[tuple[WorkerId, Job,
         for placement in reservation.placements:
             if placement.node == node and not job.status.workers[placement.rank].state.ended:
                 yield WorkerId(job.name, job.meta.uid, reservation.attempt, placement.rank), job, reservation
+
+
+def is_here(snapshot: Snapshot, report: Report, node: NodeName) -> bool:
+    """Tell whether a report is of a worker that the store has on this node."""
+    job = snapshot.jobs.get(report.id.job)
+    return is_of(job, report.id) and job is not None and job.status.workers[report.id.rank].node == node

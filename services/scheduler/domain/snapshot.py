@@ -22,6 +22,8 @@ class Snapshot:
     Attributes:
         revision: the store's.
         ready: the nodes whose runner is there.
+        unreadable: the keys whose value can't be read. What was read before is still among the rest; what
+            never was, since this process began, isn't: then it is unknown, and by no means gone.
     """
 
     revision: int = 0
@@ -30,6 +32,7 @@ class Snapshot:
     jobs: Mapping[JobName, Job] = field(default_factory=dict)
     reservations: Mapping[ReservationName, Reservation] = field(default_factory=dict)
     ready: frozenset[NodeName] = frozenset()
+    unreadable: frozenset[object] = frozenset()
 
     def state_of(self, node: NodeName) -> NodeState:
         """Return how a node is."""

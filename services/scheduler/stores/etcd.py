@@ -10,7 +10,7 @@ and `/isthmus/scheduler/alive/{n}`.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from typing import TypeVar
@@ -38,6 +38,7 @@ from services.scheduler.store import (
     LeaderKey,
     RequestKey,
     Term,
+    Unreadable,
 )
 from services.scheduler.stores.memory import at_revision, key_of
 
@@ -54,17 +55,26 @@ _log = logging.getLogger("isthmus.scheduler.etcd")
 class EtcdStore:
     """See `services.scheduler.store`."""
 
-    def __init__(self, client: EtcdClient, *, leader_ttl_s: float, liveness_s: float) -> None:
+    def __init__(
+        self,
+        client: EtcdClient,
+        *,
+        leader_ttl_s: float,
+        liveness_s: float,
+        on_unreadable: Callable[[str], None] = lambda kind: None,
+    ) -> None:
         """Use a client, which the store closes.
 
         Args:
             client: of the cluster.
             leader_ttl_s: how long a dead leader's lease lasts.
             liveness_s: how long a node without its scheduler counts as there.
+            on_unreadable: told the kind of each value that is read and can't be, such as "nodes".
         """
         self._client = client
         self._leader_ttl_s = leader_ttl_s
         self._liveness_s = liveness_s
+        self._on_unreadable = on_unreadable
         self._terms: dict[int, Compare] = {}
 
     async def load(self) -> Batch:
@@ -74,7 +84,7 @@ class EtcdStore:
         while True:
             found = await self._client.range(PREFIX, limit=_PAGE, start=start, revision=revision)
             revision = found.revision
-            events.extend(event for kv in found.items if (event := _event(kv)) is not None)
+            events.extend(event for kv in found.items if (event := self._event(kv)) is not None)
             if not found.more:
                 return Batch(events, revision)
             start = found.next_start
@@ -84,28 +94,49 @@ class EtcdStore:
         try:
             async with aclosing(self._client.watch(PREFIX, after + 1)) as batches:
                 async for batch in batches:
-                    events = [event for change in batch.events if (event := _changed(change)) is not None]
+                    events = [
+                        event for change in batch.events if (event := self._changed(change)) is not None
+                    ]
                     yield Batch(events, batch.revision)
         except Compacted:
             raise HistoryLost from None
 
     async def commit(self, change: Change, term: Term | None = None) -> int:
         """See `Store`."""
-        compares = [
-            Compare.mod_revision(spell(key_of(value)), revision_of(value))
-            for value in (*change.puts, *change.deletes, *change.checks)
-        ]
+        compares, operations = _transaction(change)
         if term is not None:
             fence = self._terms.get(term.number)
             if fence is None or term.lost.is_set():
                 raise Conflict("another scheduler leads now", reason="NOT_LEADER")
             compares.append(fence)
-        operations: list[Put | Delete] = [Put(spell(key_of(value)), encode(value)) for value in change.puts]
-        operations.extend(Delete(spell(key_of(value))) for value in change.deletes)
         result = await self._client.txn(compares, operations)
         if not result.succeeded:
             raise Conflict("what was read has changed meanwhile; try again", reason="STALE")
         return result.revision
+
+    def fits(self, change: Change) -> bool:
+        """See `Store`."""
+        compares, operations = _transaction(change)
+        # A term is one more.
+        return etcd.fits([*compares, Compare.mod_revision(LEADER, 0)], operations)
+
+    def _changed(self, change: etcd.Event) -> Event | None:
+        if change.kind == "put":
+            return self._event(change.kv)
+        key = parse_key(change.kv.key)
+        return None if key is None else Event(key, None)
+
+    def _event(self, kv: KeyValue) -> Event | None:
+        key = parse_key(kv.key)
+        if key is None:
+            return None
+        try:
+            return Event(key, decode(key, kv.value, kv.mod_revision))
+        except Invalid as error:
+            # Somebody wrote there by hand. One bad value mustn't stop the rest, nor end what it speaks of.
+            _log.error("%s: %s; mend or delete it", kv.key, error.message)
+            self._on_unreadable(kv.key.split("/")[-2])
+            return Event(key, Unreadable())
 
     @asynccontextmanager
     async def lead(self, address: str) -> AsyncIterator[Term]:
@@ -214,23 +245,14 @@ def _message(value: Object) -> pb.Node | pb.Queue | pb.Job | pb.Reservation:
     return convert_job.reservation_message(value)
 
 
-def _changed(change: etcd.Event) -> Event | None:
-    if change.kind == "put":
-        return _event(change.kv)
-    key = parse_key(change.kv.key)
-    return None if key is None else Event(key, None)
-
-
-def _event(kv: KeyValue) -> Event | None:
-    key = parse_key(kv.key)
-    if key is None:
-        return None
-    try:
-        return Event(key, decode(key, kv.value, kv.mod_revision))
-    except Invalid as error:
-        # Somebody wrote there by hand. One bad value mustn't stop the rest.
-        _log.error("%s: %s; mend or delete it", kv.key, error.message)
-        return Event(key, None)
+def _transaction(change: Change) -> tuple[list[Compare], list[Put | Delete]]:
+    compares = [
+        Compare.mod_revision(spell(key_of(value)), revision_of(value))
+        for value in (*change.puts, *change.deletes, *change.checks)
+    ]
+    operations: list[Put | Delete] = [Put(spell(key_of(value)), encode(value)) for value in change.puts]
+    operations.extend(Delete(spell(key_of(value))) for value in change.deletes)
+    return compares, operations
 
 
 def parse_key(text: str) -> Key | None:

@@ -21,6 +21,7 @@ from services.scheduler.store import (
     LeaderKey,
     RequestKey,
     Term,
+    Unreadable,
 )
 
 
@@ -28,7 +29,7 @@ class MemoryStore:
     """See `services.scheduler.store`; durable for as long as the process lives."""
 
     def __init__(self) -> None:
-        self._values: dict[Key, Kept] = {}
+        self._values: dict[Key, Kept | Unreadable] = {}
         self._log: list[tuple[int, Event]] = []
         self._first = 1
         self._revision = 1
@@ -59,6 +60,8 @@ class MemoryStore:
         for value in (*change.puts, *change.deletes, *change.checks):
             key = key_of(value)
             held = self._values.get(key)
+            if isinstance(held, Unreadable):
+                raise Conflict(f"{describe(value)}: what is stored can't be read", reason="STALE")
             now = 0 if held is None or isinstance(held, Alive | Leader) else revision_of(held)
             if now != revision_of(value):
                 raise Conflict(f"{describe(value)}: was changed meanwhile; try again", reason="STALE")
@@ -67,6 +70,10 @@ class MemoryStore:
         events.extend(Event(key_of(value), None) for value in change.deletes)
         await self._write(events)
         return revision
+
+    def fits(self, change: Change) -> bool:
+        """See `Store`; memory takes everything."""
+        return True
 
     @asynccontextmanager
     async def lead(self, address: str) -> AsyncIterator[Term]:
@@ -100,6 +107,14 @@ class MemoryStore:
 
     async def close(self) -> None:
         """See `Store`."""
+
+    async def spoil(self, key: Key) -> None:
+        """Make a key's value unreadable, as somebody might by hand."""
+        await self._write([Event(key, Unreadable())])
+
+    async def mend(self, value: Object) -> None:
+        """Write a value whatever its key holds, as somebody might by hand."""
+        await self._write([Event(key_of(value), at_revision(value, self._revision + 1))])
 
     async def _write(self, events: list[Event]) -> None:
         async with self._written:

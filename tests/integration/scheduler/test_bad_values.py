@@ -34,3 +34,32 @@ async def test_one_bad_value_stops_nothing_else(tmp_path: Path, etcd: EtcdServer
             await attaching
             await bad.detach()
             await good.detach()
+
+
+async def test_a_job_goes_on_while_its_nodes_value_is_spoilt(tmp_path: Path, etcd: EtcdServer) -> None:
+    async with etcd_client(etcd) as client:
+        store = etcd_store(etcd.endpoints)
+        async with running_scheduler(tmp_path / "s", store=store) as running:
+            runner, user = running.runner("spoilt"), running.client()
+            await runner.attach()
+            await user.submit("going")
+            await runner.run("going")
+            (before,) = (await client.range("/isthmus/nodes/spoilt")).items
+            revision = await client.put(before.key, b"{")
+            mirror = running.scheduler.mirror
+            await mirror.reached(revision)
+            assert mirror.snapshot.unreadable
+            # It takes nothing new meanwhile, and what runs there goes on.
+            await user.submit("other")
+            await user.job_when(
+                "other", lambda job: any(why.kind == why.KIND_LOST for why in job.status.pending)
+            )
+            assert (await user.job("going")).status.state == State.STATE_RUNNING
+            await mirror.reached(await client.put(before.key, before.value))
+            assert not mirror.snapshot.unreadable
+            await runner.exit("going")
+            assert (await user.ended("going")).status.state == State.STATE_SUCCEEDED
+            await runner.run("other")
+            await runner.exit("other")
+            await user.ended("other")
+            await runner.detach()

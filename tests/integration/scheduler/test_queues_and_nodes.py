@@ -195,7 +195,7 @@ async def test_metrics_tell_how_things_stand(running: Running, runner: FakeRunne
     await eventually(lambda: value("isthmus_scheduler_pending", {"reason": "no_node_fits"}) == 1)
     assert value("isthmus_scheduler_leader") == 1
     assert value("isthmus_scheduler_reservations") == 1
-    assert value("isthmus_scheduler_allocated", {"resource": "cpu"}) == 1
+    assert value("isthmus_scheduler_allocated_cpus", {}) == 1
     assert value("isthmus_scheduler_nodes", {"state": "ready"}) == 1
     await runner.exit("a")
     await eventually(lambda: value("isthmus_scheduler_jobs_ended_total", {"state": "succeeded"}) == 1)

@@ -30,6 +30,9 @@ class Refusing(MemoryStore):
             raise error
         return await super().commit(change, term)
 
+    def fits(self, change: Change) -> bool:
+        return not isinstance(self._refuse(change), Invalid)
+
 
 def starts(change: Change, job: str) -> bool:
     return any(isinstance(value, Reservation) and value.job.job == job for value in change.puts)

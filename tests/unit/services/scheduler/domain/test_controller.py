@@ -12,7 +12,6 @@ from libs.common.errors import Exhausted, Invalid, Unavailable
 from libs.common.names import JobName, NodeName
 from libs.common.testing import FakeClock, FakeRandomness, eventually
 from services.scheduler.domain.controller import Controller
-from services.scheduler.domain.decide import Decision
 from services.scheduler.domain.decisions import Decisions
 from services.scheduler.domain.lifecycle import Report
 from services.scheduler.domain.messages import (
@@ -25,11 +24,12 @@ from services.scheduler.domain.messages import (
     Welcome,
 )
 from services.scheduler.domain.mirror import Mirror
-from services.scheduler.domain.objects import Job, Worker, WorkerId, WorkerState
+from services.scheduler.domain.objects import Worker, WorkerId, WorkerState
 from services.scheduler.domain.sessions import Session
 from services.scheduler.store import Term
 from services.scheduler.stores.memory import MemoryStore
 from services.scheduler.testing import make_node
+from services.scheduler.testing_world import NoMeter
 
 HELLO = Hello(NodeName("n0"), make_node().facts)
 
@@ -48,16 +48,6 @@ class OneTerm(MemoryStore):
         async with super().lead(address) as term:
             self.term = term
             yield term
-
-
-class NoMeter:
-    def ended(self, job: Job) -> None: ...
-
-    def leading(self, leads: bool) -> None: ...
-
-    def conflicted(self) -> None: ...
-
-    def state(self, decision: Decision, runners: int) -> None: ...
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from libs.common.testing import FakeClock, FakeRandomness, eventually
 from services.scheduler.domain import decisions as module
 from services.scheduler.domain.change import Change
 from services.scheduler.domain.creates import Writer
+from services.scheduler.domain.crowding import Fits
 from services.scheduler.domain.decide import Decision, decide
 from services.scheduler.domain.decisions import Decisions
 from services.scheduler.domain.jobs import Jobs
@@ -34,10 +35,10 @@ class Deciding:
     asked: list[int] = field(default_factory=list)
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-    def __call__(self, snapshot: Snapshot, now: datetime) -> Decision:
+    def __call__(self, snapshot: Snapshot, now: datetime, fits: Fits) -> Decision:
         self.asked.append(snapshot.revision)
         assert self.go.acquire(timeout=60)
-        return decide(snapshot, now)
+        return decide(snapshot, now, fits)
 
 
 @pytest.fixture

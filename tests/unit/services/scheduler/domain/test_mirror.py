@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -158,3 +159,28 @@ async def test_waiting_for_it_ends() -> None:
     mirror = Mirror(MemoryStore(), FakeClock(), FakeRandomness())
     with pytest.raises(Unavailable, match="can't be followed"):
         await mirror.reached(1, within_s=0.01)
+
+
+async def test_what_cannot_be_read_stays_as_it_was_read_last() -> None:
+    store = MemoryStore()
+    node, queue = make_node(), make_queue()
+    await store.commit(Change(puts=(node, queue)))
+    await store.spoil(NodeName("unknown"))
+    mirror = Mirror(store, FakeClock(), FakeRandomness())
+    async with following(mirror):
+        await mirror.reached(1)
+        before = mirror.snapshot
+        assert before.unreadable == {NodeName("unknown")}
+        await store.spoil(node.name)
+        await mirror.reached((await store.load()).revision)
+        assert mirror.snapshot.nodes == before.nodes
+        assert mirror.snapshot.unreadable == {NodeName("unknown"), node.name}
+    await store.commit(Change(puts=(make_job(),)))
+    await store.compact()
+    async with following(mirror):  # loads anew
+        await mirror.reached((await store.load()).revision)
+        assert mirror.snapshot.nodes == before.nodes
+        await store.mend(replace(node, cordoned=True))
+        await mirror.reached((await store.load()).revision)
+        assert mirror.snapshot.nodes[node.name].cordoned
+        assert mirror.snapshot.unreadable == {NodeName("unknown")}
