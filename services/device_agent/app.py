@@ -120,7 +120,7 @@ class Agent:
         self._files = self.tasks.files
         frames, reports = Bell(), Bell()
         spans = Spans(self._telemetry)
-        self.requests = Requests(self.database, clock, randomness)
+        self.requests = Requests(self.database, clock, randomness, self.problems)
         self.runner = Runner(
             self.database,
             self.tasks,

@@ -22,7 +22,7 @@ from libs.task.manifest import CheckedManifest
 from libs.task.tensor import Tensor
 from services.device_agent.convert_requests import from_answer, to_request
 from services.device_agent.domain.breaker import Breaker
-from services.device_agent.signals import Bell
+from services.device_agent.signals import Bell, Problems
 from services.device_agent.store.database import Database
 from services.device_agent.store.values import count
 from services.device_agent.tasks import Tasks
@@ -34,6 +34,7 @@ _log = logging.getLogger("isthmus.agent")
 # What the cloud takes of one connection.
 _MAX_OPEN = 16
 _MAX_GIVEN_UP = 1024
+_SUBJECT = "model "
 # What is kept of an input to show it.
 _SHOWN_BYTES = 512
 
@@ -57,11 +58,12 @@ class Requests:
         counts: what hasn't been stored yet, by counter.
     """
 
-    def __init__(self, database: Database, clock: Clock, randomness: Randomness) -> None:
+    def __init__(self, database: Database, clock: Clock, randomness: Randomness, problems: Problems) -> None:
         self.counts: Counter[str] = Counter()
         self._database = database
         self._clock = clock
         self._random = randomness
+        self._problems = problems
         self._connected = False
         self._numbers = 0
         self._open: dict[int, _Open] = {}
@@ -97,11 +99,16 @@ class Requests:
             if done.done():
                 return _reply(ask, *done.result())
             breaker.missed(self._clock.monotonic(), self._random.uniform(0.0, 1.0))
+            if breaker.pauses:
+                self._tell(ask.model, "requests aren't answered in time; it is asked less often meanwhile")
             return Reply(why=f"no answer within {format_duration(ask.timeout_s)}")
         finally:
             breaker.given_up()
             late.cancel()
             self._forget(request)
+
+    def _tell(self, model: str, text: str) -> None:
+        self._problems.set(f"{_SUBJECT}{model}", text, "NOT_ANSWERED")
 
     def _forget(self, request: _Open) -> None:
         self._open.pop(request.number, None)
@@ -120,6 +127,7 @@ class Requests:
         if not self._connected:
             self._connected = True
             self._breakers.clear()
+            self._problems.clear_all(_SUBJECT)
 
     def closed(self) -> None:
         """Say that the connection has ended: what is open has no answer."""
@@ -160,6 +168,9 @@ class Requests:
         if outputs is not None:
             self.counts["answer_count"] += 1
             self.counts["answer_bytes"] += sum(len(output.content) for output in outputs)
+            self._problems.clear(f"{_SUBJECT}{request.ask.model}")
+        else:
+            self._tell(request.ask.model, why)
         request.done.set_result((outputs, why))
 
     # ---- the counters ----

@@ -19,12 +19,17 @@ class Breaker:
 
     def lets(self, now_s: float) -> bool:
         """Tell whether a request may go now; one that does is then `answered`, `missed` or `given_up`."""
-        if self._missed < _AFTER:
+        if not self.pauses:
             return True
         if self._on_trial or now_s < self._resume_s:
             return False
         self._on_trial = True
         return True
+
+    @property
+    def pauses(self) -> bool:
+        """Whether too many were missed in a row."""
+        return self._missed >= _AFTER
 
     def answered(self) -> None:
         """Take note of an answer in time."""
@@ -43,6 +48,6 @@ class Breaker:
         """
         self._on_trial = False
         self._missed += 1
-        if self._missed >= _AFTER:
+        if self.pauses:
             longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self._missed - _AFTER, 16))
             self._resume_s = now_s + longest_s * (0.5 + draw / 2)

@@ -11,7 +11,7 @@ from services.device_agent.testing.app import event, running
 from services.device_agent.testing.tasks import task
 
 DAY_S = 86400.0
-EVENTS = 720
+EVENTS = 288
 SOURCE = """
 def run(context):
     n = context.events[-1].fields["n"]
@@ -63,8 +63,8 @@ async def test_after_a_day_without_network_everything_arrives_once_and_asking_wo
         await app.until(lambda status: not status.tunnel_connected)
         start_s = clock.now().timestamp()
         for hour in range(24):
-            numbers = range(hour * 30, hour * 30 + 30)
-            await app.send(*(event("go", f"m{n}", time_s=start_s + n * 120, n=n + 1) for n in numbers))
+            numbers = range(hour * 12, hour * 12 + 12)
+            await app.send(*(event("go", f"m{n}", time_s=start_s + n * 300, n=n + 1) for n in numbers))
             clock.ahead_s += DAY_S / 24
         results = await app.results(1 + EVENTS)
         made = [json.loads(result.result_json) for result in results[1:]]

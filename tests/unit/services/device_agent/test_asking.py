@@ -15,6 +15,7 @@ from libs.task.tensor import DATATYPES, Tensor
 from libs.task.testing import make_manifest
 from services.device_agent.asking import Requests, RunAsks
 from services.device_agent.convert_requests import from_answer, to_request
+from services.device_agent.signals import Problems
 from services.device_agent.tracing import Spans
 from services.device_agent.vm import Ask, Reply
 
@@ -29,9 +30,13 @@ def clock():
 
 @pytest.fixture
 def requests(clock):
-    made = Requests(None, clock, FakeRandomness())  # type: ignore[arg-type]  # only its loop stores
+    made = Requests(None, clock, FakeRandomness(), Problems())  # type: ignore[arg-type]  # only its loop stores
     made.opened()
     return made
+
+
+def problems(requests):
+    return requests._problems.texts()
 
 
 def ask(timeout_s=0.2, outputs=(), model="ranker"):
@@ -70,6 +75,7 @@ async def test_an_answer_finds_its_request_in_any_order(requests):
     assert not first.done()
     requests.answered(answer(one.id, failure_reason="NO_SERVING", failure_message="none"))
     assert await first == Reply(why="NO_SERVING: none")
+    assert problems(requests) == ["model ranker: NO_SERVING: none"]
     assert requests.take_counts() == {
         "request_count": 2,
         "request_bytes": 16,
@@ -128,7 +134,12 @@ async def test_a_connection_that_ends_takes_its_requests_with_it(requests):
 
 
 async def test_after_three_misses_a_model_is_not_asked_for_a_while_and_others_are(requests, clock):
-    await late(requests, clock, 3)
+    await late(requests, clock, 2)
+    assert problems(requests) == []
+    await late(requests, clock)
+    assert [text.partition(";")[0] for text in problems(requests)] == [
+        "model ranker: requests aren't answered in time"
+    ]
     assert (await requests.ask(ask())).why == "paused, since requests were not answered in time"
     other, request = await start(requests, model="other")
     requests.answered(answer(request.id, SCORE))
@@ -138,6 +149,7 @@ async def test_after_three_misses_a_model_is_not_asked_for_a_while_and_others_ar
     assert (await requests.ask(ask())).why.startswith("paused")
     requests.answered(answer(request.id, SCORE))
     assert (await trial).outputs == (SCORE,)
+    assert problems(requests) == []
     again, request = await start(requests)
     again.cancel()
 
