@@ -95,3 +95,28 @@ def test_infinities_and_other_types_are_no_rounding() -> None:
     plan = compiled(m.finish({"y": ("batch",)}, type_=TensorProto.INT64))
     numbers = np.arange(3)
     assert not explained_by_rounding(plan, {"x": numbers}, "y", numbers, TOLERANCE, LARGE)
+
+
+def beside() -> bytes:
+    """Return a model with a column of sums of millions, and one of single products."""
+    m = Model("beside")
+    x = m.input("x", "batch", 512)
+    weights = np.random.default_rng(2).standard_normal((512, 2)).astype(np.float32) * np.float32(3e5)
+    weights[:, 1] = 0
+    weights[0, 1] = 0.5
+    m.add("MatMul", x, m.constant(weights), output="y")
+    return m.finish({"y": ("batch", 2)})
+
+
+def test_a_small_element_does_not_hide_behind_the_noise_of_a_large_one() -> None:
+    content = beside()
+    plan = compiled(content)
+    feed = {"x": np.random.default_rng(5).standard_normal((4, 512)).astype(np.float32)}
+    right = Peer(content).run(feed)["y"]
+    assert np.abs(right[:, 0]).min() > 1e5
+    assert np.abs(right[:, 1]).max() < 2
+    assert explained_by_rounding(plan, feed, "y", right, TOLERANCE, LARGE)
+    for column, wrong in ((0, False), (1, True)):
+        spoilt = right.copy()
+        spoilt[0, column] += np.float32(0.25)
+        assert explained_by_rounding(plan, feed, "y", spoilt, TOLERANCE, LARGE) is not wrong
