@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import yaml
 from deploy.docker.keys import SERVICE_UID, make
 from deploy.kubernetes.secrets import TRUST, holders, main, resources
 from deploy.local import topology
-from deploy.local.layout import Layout, Options
+from deploy.local.layout import ROOT, Layout, Options
 from tests.unit.deploy.manifests.containers import COMPOSE, KUBERNETES, Container
 
 OVERLAYS = ("development", "production")
@@ -224,6 +225,14 @@ def test_policies_allow_every_call_that_is_configured_and_no_other(overlay: str)
                 leaving |= {(own, callee, str(p["port"])) for p in rule["ports"]}
     assert entering - {("runner", "runner", "")} == configured
     assert leaving - {("runner", "runner", "20000")} == configured
+
+
+def test_production_runs_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    images = {name: container("production", name).image for name in STACK}
+    for name, image in images.items():
+        kind = "isthmus-runner" if name == "runner" else "isthmus"
+        assert image == f"example.invalid/{kind}:{version}"
 
 
 def test_what_two_places_need_is_the_same_in_both() -> None:
