@@ -1,9 +1,9 @@
 """When a device asks the ranker, and what that gains.
 
 A device asks where it is uncertain *and* the ranker may know more: where its probability lies in a band
-around one half, and the user's past fills the window of the device's model. With less the ranker gains next
-to nothing. The band is as wide as a given share of all films shown in the validation part needs it; nothing
-of the test part is looked at.
+around one half, and the user's past fills the window of the device's model. The band alone would gain less
+with the same share sent up. It is as wide as a given share of all films shown in the validation part needs
+it; nothing of the test part is looked at.
 """
 
 from __future__ import annotations
