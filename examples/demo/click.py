@@ -24,12 +24,12 @@ OPTIMISE = "make the device's model a plan"
 DEPLOY = "serve the larger model"
 ENDPOINT = "ranker"
 _RECORDED_USERS, _RECORDED_FILMS = 6, 12
-_MOST_PAST = 16
+MOST_PAST = 16
 """Films of the past that the bad version can take: more than any recorded history has."""
-_BAD = f"""
+BAD = f"""
 
 # Films count for less the longer ago they were rated.
-FADES = [0.95**films for films in range({_MOST_PAST})]
+FADES = [0.95**films for films in range({MOST_PAST})]
 _score = post
 
 
@@ -72,7 +72,7 @@ class ClickModel(Subject):
         replace_text(broken / "task.json", '"version": "1.0.0"', '"version": "1.1.0"')
         replace_text(broken / "click.py", 'outputs["click"]', 'outputs["clicks"]')
         replace_text(bad / "task.json", '"version": "1.0.0"', '"version": "1.2.0"')
-        append_text(bad / "click.py", _BAD)
+        append_text(bad / "click.py", BAD)
         log = self._data.log(trained.metrics["test_start_s"])
         return Scenario(
             log=log,
@@ -81,7 +81,7 @@ class ClickModel(Subject):
             broken=broken,
             bad=bad,
             recorded=recorded(log),
-            dooms=longer_past_than(_MOST_PAST),
+            dooms=longer_past_than(MOST_PAST),
             declared=frozenset({"item", "click"}),
             expected=cascade.expected,
             agrees=cascade.agrees,

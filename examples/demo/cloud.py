@@ -90,23 +90,22 @@ class Cloud:
         logs = arguments[:2] == ("job", "logs")
         with tempfile.TemporaryFile("w+") as rest:
             out, err = (subprocess.PIPE, rest) if logs else (rest, subprocess.PIPE)
-            process = subprocess.Popen(command, stdout=out, stderr=err, text=True, env=_environment())
-            overdue = threading.Timer(timeout_s, process.kill)
-            overdue.start()
             last = ""
-            try:
-                pipe = process.stdout if logs else process.stderr
-                assert pipe is not None
-                for line in pipe:
-                    last = line.strip()
-                    # What a failure says is the caller's to tell.
-                    if last and not last.startswith("error: "):
-                        say(last)
-                process.wait()
-            finally:
-                overdue.cancel()
-                process.kill()
-                process.wait()
+            with subprocess.Popen(command, stdout=out, stderr=err, text=True, env=_environment()) as process:
+                overdue = threading.Timer(timeout_s, process.kill)
+                overdue.start()
+                try:
+                    pipe = process.stdout if logs else process.stderr
+                    assert pipe is not None
+                    for line in pipe:
+                        last = line.rstrip()
+                        # What a failure says is the caller's to tell.
+                        if last and not last.startswith("error: "):
+                            say(last)
+                    process.wait()
+                finally:
+                    overdue.cancel()
+                    process.kill()
             rest.seek(0)
             return process.returncode, rest.read() if logs else last
 

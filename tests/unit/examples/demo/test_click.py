@@ -1,23 +1,26 @@
-"""A film's past is one and the same in training, in the task, and in what the demo compares both with."""
+"""What the demo compares devices with, and how its versions come to fail."""
 
 import dataclasses
-import importlib.util
-import json
 import random
+import runpy
+import shutil
 from pathlib import Path
-from types import ModuleType
 
+import numpy as np
 import pytest
 
-from examples.demo.click import Reference
+from examples.demo.click import BAD, MOST_PAST, recorded
+from examples.demo.data import Log
 from examples.demo.movielens import Film, MovieLens, Rating, entered
-from examples.demo.scenario import TASKS
-from examples.training.click_model.log import WINDOW, Shown, read_items, read_shown
+from examples.demo.reference import Reference, longer_past_than, padded
+from examples.demo.scenario import TASKS, Scenario, append_text
+from examples.demo.story import ripe_at
+from examples.training.click_model.log import RANKER_WINDOW, WINDOW, Shown, read_items, read_shown
 from isthmus.task import Context, Event
-from libs.task.pipeline import pipeline_from_value
+from libs.task.event import Event as StoredEvent
 
 DAY_S = 86400
-Rows = dict[str, tuple[int, list[int], list[float]]]
+Rows = dict[str, tuple[int, list[tuple[np.ndarray, np.ndarray]]]]
 
 
 @pytest.fixture(scope="module")
@@ -46,63 +49,38 @@ def data() -> MovieLens:
 
 
 @pytest.fixture(scope="module")
-def task() -> ModuleType:
-    """Load the task's script."""
-    spec = importlib.util.spec_from_file_location("click_task", TASKS / "click" / "click.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
 def shown(data: MovieLens, tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """Return training's rows by the id of the event that brings the film on the screen."""
     ratings, films = data.write(tmp_path_factory.mktemp("files"))
     found: Shown = read_shown(ratings, read_items(films))
     ids = {(each.user, each.item): entered(each) for given in data.ratings.values() for each in given}
+    both = [found.past(slice(None), window) for window in (WINDOW, RANKER_WINDOW)]
     return {
-        ids[name]: (int(found.item[n]), found.history[n].tolist(), found.ratings[n].tolist())
+        ids[name]: (
+            int(found.item[n]),
+            [(history[n : n + 1], ratings[n : n + 1]) for history, ratings in both],
+        )
         for n, name in enumerate(found.names)
     }
 
 
 def test_the_reference_sees_what_training_saw(data: MovieLens, shown: Rows) -> None:
     index = {item: number for number, item in enumerate(data.films, start=1)}
-    reference = Reference(Path("unused"), index, WINDOW)
-    seen = {}
+    reference = Reference(Path("unused"), Path("unused"), index, WINDOW, RANKER_WINDOW)
+    found: Rows = {}
     for events in data.log(float("-inf")).users.values():
         for event_id, film, past in reference.windows(events):
-            rest = [0] * (WINDOW - len(past))
-            seen[event_id] = (film, [item for item, _ in past] + rest, [rating for _, rating in past] + rest)
-    assert len(seen) == 15 * 90
-    assert seen == shown
-    lengths = {sum(1 for rating in ratings if rating) for _, _, ratings in seen.values()}
+            found[event_id] = (film, [padded([past], window) for window in (WINDOW, RANKER_WINDOW)])
+    assert set(found) == set(shown)
+    lengths = set()
+    for event_id, (film, windows) in shown.items():
+        assert found[event_id][0] == film
+        for (history, ratings), (seen_history, seen_ratings) in zip(windows, found[event_id][1], strict=True):
+            assert np.array_equal(history, seen_history)
+            assert np.array_equal(ratings, seen_ratings)
+        lengths.add(int(np.count_nonzero(windows[1][1])))
     assert min(lengths) == 0
-    assert max(lengths) == WINDOW
-
-
-def test_the_task_sees_what_training_saw(
-    data: MovieLens, shown: Rows, task: ModuleType, tmp_path: Path
-) -> None:
-    index = {item: number for number, item in enumerate(data.films, start=1)}
-    (tmp_path / "items.json").write_text(json.dumps({"window": WINDOW, "index": index}), "utf-8")
-    source = json.loads((TASKS / "click" / "task.json").read_text("utf-8"))
-    (feature,) = pipeline_from_value(source["pipeline"]).features
-    for events in data.log(float("-inf")).users.values():
-        for number, event in enumerate(events):
-            if event.type != "page_enter":
-                continue
-            stored = [each for each in events[: number + 1] if feature.selects(each)]
-            features = {"past": feature.evaluate(stored, event.time_s)}
-            inputs = task.pre(
-                Context(
-                    "click", "1.0.0", [Event(**dataclasses.asdict(event))], features, tmp_path, ["items.json"]
-                )
-            )
-            film, history, ratings = shown[event.event_id]
-            assert inputs == {"item": [film], "history": [history], "ratings": [ratings]}
+    assert max(lengths) > WINDOW
 
 
 def test_a_log_holds_those_who_came_late_whole(data: MovieLens) -> None:
@@ -117,12 +95,71 @@ def test_a_log_holds_those_who_came_late_whole(data: MovieLens) -> None:
         assert not any("synthetic" in event.fields for event in rates)
 
 
-def test_the_score_goes_up_without_the_user(task: ModuleType) -> None:
+def test_a_part_of_the_users_is_taken_evenly_over_time(data: MovieLens) -> None:
+    part = data.of(5)
+    assert len(part.ratings) == 5
+    assert all(part.ratings[user] == data.ratings[user] for user in part.ratings)
+    first = sorted(rated[0].shown_s for rated in data.ratings.values())
+    assert min(rated[0].shown_s for rated in part.ratings.values()) == first[0]
+    assert data.of(0) is data.of(99) is data
+
+
+def test_what_is_recorded_is_shorter_than_what_the_bad_version_can_take(data: MovieLens) -> None:
+    log = data.log(float("-inf"))
+    beginnings = recorded(log)
+    assert len({event.user for event in beginnings}) == 6
+    assert len(beginnings) == 6 * 36
+    assert not any(long for _, long in longer_past_than(MOST_PAST)(beginnings))
+    whole = list(log.users["u0"])
+    assert [position for position, _ in longer_past_than(MOST_PAST)(whole)] == [
+        number for number, event in enumerate(whole) if event.type == "page_enter"
+    ]
+    assert any(long for _, long in longer_past_than(MOST_PAST)(whole))
+
+
+def test_the_bad_version_fails_on_a_past_longer_than_recorded(tmp_path: Path) -> None:
+    script = tmp_path / "click.py"
+    shutil.copy(TASKS / "click" / "click.py", script)
+    append_text(script, BAD)
+    (tmp_path / "cascade.json").write_text('{"low": 1.0, "high": 0.0, "least_past": 50}', "utf-8")
+    module = runpy.run_path(str(script))
     event = Event("e", "page_enter", "item", "u1", 5.0, {"item_id": "7"})
-    for count, sent in ((0, 1), (9, 0), (10, 1)):
-        context = Context(
-            "click", "1.0.0", [event], {"past": {"items": ["1"] * count, "ratings": [3.0] * count}}
-        )
-        value = task.post(context, {"click": [0.123456]})
-        assert value == {"event_id": "e", "item": "7", "past": count, "click": 0.123456}
-        assert [frame.fields for frame in context.frames] == [{"item": "7", "click": 0.1235}] * sent
+
+    def post(past: int) -> dict[str, object]:
+        features = {"past": {"items": ["1"] * past, "ratings": [3.0] * past}}
+        context = Context("click", "1.2.0", [event], features, tmp_path, ["cascade.json"])
+        found: dict[str, object] = module["post"](context, {"click": [0.5]})
+        return found
+
+    assert post(MOST_PAST)["click"] == 0.5
+    with pytest.raises(IndexError):
+        post(MOST_PAST + 1)
+
+
+def test_the_bad_version_comes_when_it_fails_on_whatever_is_next() -> None:
+    events = [StoredEvent(str(n), "view", "", "u", float(n)) for n in range(100)]
+
+    def ripe(doomed: list[bool]) -> int:
+        # Every third event triggers.
+        tells = [(3 * number, each) for number, each in enumerate(doomed)]
+        return ripe_at(events, dataclasses.replace(SCENARIO, dooms=lambda _: tells))
+
+    assert ripe([True] * 33) == 0
+    assert ripe([False] * 5 + [True] * 28) == 15
+    assert ripe([True] * 9 + [False] + [True] * 23) == 30
+    # Never so often in a row: when it comes anyway.
+    assert ripe([False, True] * 16) == 85
+
+
+SCENARIO = Scenario(
+    log=Log("none", {}),
+    task="t",
+    good=Path(),
+    broken=Path(),
+    bad=Path(),
+    recorded=(),
+    dooms=lambda _: [],
+    declared=frozenset(),
+    expected=lambda _: {},
+    agrees=lambda value, expected: True,
+)

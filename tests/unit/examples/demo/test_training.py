@@ -1,85 +1,118 @@
 """What the demo says when training doesn't come to an end, or to a good one."""
 
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from examples.demo import click
-from examples.demo.cloud import Cloud
+from examples.demo import training
+from examples.demo.click import TRAIN, ClickModel
+from examples.demo.cloud import Cloud, Say
 from examples.demo.movielens import Film, MovieLens, Rating
+from examples.demo.plan import QUICK
+from examples.demo.progress import Progress
 from examples.demo.report import Report
-from libs.common.errors import Error, Precondition, Unavailable
+from examples.demo.story import titles
+from libs.common.errors import Error, Precondition
 
 DATA = MovieLens({"1": Film("1", "One", "1990", [])}, {"u": [Rating("u", "1", 1.0, 2.0, 5.0)]})
+CLICK = ClickModel(DATA, QUICK)
 
 
 class ScriptedCloud(Cloud):
-    """Answers as a cloud whose job goes through states, one with each reading of it."""
+    """Answers as a cloud whose job fails, after having written a log."""
 
-    def __init__(self, *states: str, log: str = "") -> None:
+    def __init__(self, log: str = "", broken: Error | None = None) -> None:
         super().__init__([])
-        self._states = list(states)
         self._log = log
+        self._broken = broken
         self.submitted: tuple[str, ...] = ()
 
-    def isthmus(self, *arguments: str, timeout_s: float = 120.0) -> Any:
+    def isthmus(self, *arguments: str, timeout_s: float = 0, done: Collection[str] = ()) -> Any:
         """Answer a command."""
-        match arguments[:2]:
-            case ("job", "submit"):
-                self.submitted = arguments
-                return {}
-            case ("job", "watch"):
-                raise Error("it failed", reason="JOB_NOT_SUCCEEDED")
-            case ("job", "explain"):
-                return {"summary": "there is no node."}
-        state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
-        status = {
-            "state": state,
-            "reason": "EXIT_CODE",
-            "message": "exit code 7",
-            "reservation": "tenants/t/r/1",
-        }
-        return {"status": status | {"workers": [{"node": "nodes/n"}]}}
+        if arguments[:2] == ("job", "submit"):
+            self.submitted = arguments
+            assert done == ("JOB_EXISTS",)
+            return {}
+        assert arguments[:2] == ("job", "get")
+        return {"status": {"state": "STATE_FAILED", "reason": "EXIT_CODE", "message": "exit code 7"}}
 
-    def lines(self, *arguments: str, timeout_s: float = 120.0) -> list[dict[str, Any]]:
+    def lines(self, *arguments: str, timeout_s: float = 0) -> list[dict[str, Any]]:
         """Answer with the log."""
         assert arguments[:2] == ("job", "logs")
         return [{"text": self._log}]
 
-    def stream(self, *arguments: str) -> Any:
-        """Bring the log in pieces that don't end where lines do."""
-        yield from ({"text": self._log[at : at + 7]} for at in range(0, len(self._log), 7))
+    def follow(self, *arguments: str, say: Say, failed: Collection[int] = (), timeout_s: float = 0) -> int:
+        """Say the log, or how the job is."""
+        if arguments[:2] == ("job", "watch"):
+            say("click-model  STARTING")
+            return 1
+        if self._broken:
+            raise self._broken
+        for line in self._log.splitlines():
+            say(line)
+        return 0
 
 
-def train(cloud: Cloud, home: Path, said: list[str]) -> None:
+class Heard(Progress):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__(titles(CLICK))
+        self.said: list[str] = []
+        self.shares: list[float | None] = []
+
+    def _tell(self, text: str) -> None:
+        self.said.append(text)
+        if text.startswith("  "):
+            self.shares.append(self.steps[TRAIN].share)
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+def train(heard: Heard, tmp_path: Path) -> Callable[[Cloud], None]:
     """Go as far as the scenario."""
-    click.ClickModel(DATA, epochs=3).scenario(cloud, home, said.append, Report("test"))
+    return lambda cloud: CLICK.scenario(cloud, tmp_path, heard, Report("test")) and None
 
 
-def test_a_job_that_fails_at_once_is_told_with_its_log(tmp_path: Path) -> None:
-    cloud = ScriptedCloud("STATE_PENDING", "STATE_FAILED", log="no module named torch\n")
+def test_a_job_that_fails_at_once_is_told_with_its_log(train: Callable[[Cloud], None]) -> None:
+    cloud = ScriptedCloud(log="no module named torch\n")
     with pytest.raises(
         Precondition, match=r"(?s)STATE_FAILED: EXIT_CODE: exit code 7\nno module named torch"
     ):
-        train(cloud, tmp_path, [])
-    assert cloud.submitted[-8:] == (
-        *("--", "python", "-m", "click_model", "ratings.csv", "items.csv", "--epochs", "3"),
+        train(cloud)
+    command = cloud.submitted[cloud.submitted.index("--") :]
+    assert command == (
+        *("--", "python", "-m", "click_model", "ratings.csv", "items.csv", "--epochs", "1"),
+        *("--ranker-epochs", "1", "--ranker-networks", "1"),
     )
-    assert f"click_model/network.py={click.PROGRAM / 'network.py'}" in cloud.submitted
+    assert f"click_model/network.py={training.PROGRAM / 'network.py'}" in cloud.submitted
+    for name in ("model=model.onnx", "ranker=ranker.onnx", "cascade=cascade.json"):
+        assert name in cloud.submitted
 
 
-def test_lines_are_said_whole_while_the_job_runs(tmp_path: Path) -> None:
-    said: list[str] = []
-    log = "first line of all\nsecond\nthird is longer than a piece\n"
-    cloud = ScriptedCloud("STATE_STARTING", "STATE_RUNNING", "STATE_FAILED", log=log)
+def test_what_the_job_writes_is_said_and_counted(train: Callable[[Cloud], None], heard: Heard) -> None:
+    log = [
+        "epoch 1 of 1: training loss 0.6, validation AUC 0.7",
+        "ranker, epoch 1 of 1: training loss 0.6",
+        "something else of 1",
+        "epoch 1 of 1: training loss 0.6",
+        "ranker, epoch 1 of 1: training loss 0.6",
+    ]
     with pytest.raises(Precondition, match="exit code 7"):
-        train(cloud, tmp_path, said)
-    assert [line.strip() for line in said if line.startswith("  ")] == log.splitlines()
-    assert "starting" in said[0]
+        train(ScriptedCloud(log="\n".join(log)))
+    assert [line.strip() for line in heard.said if line.startswith("  ")] == log
+    assert "click-model  STARTING" in heard.said
+    assert heard.steps[TRAIN].share == 1.0
+    # As it is before each of the lines.
+    assert heard.shares == [None, 0.25, 0.5, 0.5, 0.75]
 
 
-def test_a_job_that_never_starts_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(click, "_START_S", 0.0)
-    with pytest.raises(Unavailable, match=r"didn't start within 0 s: there is no node\."):
-        train(ScriptedCloud("STATE_PENDING"), tmp_path, [])
+def test_a_log_that_can_not_be_read_ends_the_step(train: Callable[[Cloud], None]) -> None:
+    with pytest.raises(Error, match="nobody home"):
+        train(ScriptedCloud(broken=Error("nobody home")))
