@@ -20,6 +20,7 @@ from isthmus.tunnel.v1 import tunnel_pb2, tunnel_pb2_grpc
 from libs.common.clock import Clock
 from libs.common.errors import Error, Unauthenticated, Unavailable
 from libs.common.status import error_from_rpc
+from libs.common.streams import send
 from libs.task.profile import HEADER, UPDATE_TRAILER, profile_header
 from services.device_agent.identity import CloudClock, Credential, DeviceKey
 from services.device_agent.signals import Bell
@@ -54,8 +55,8 @@ class Tunnel(Protocol):
 class _OpenTunnel:
     """A call of the tunnel.
 
-    Writing to a call that has ended is a fault of the caller's to gRPC. Here it is nobody's: the connection
-    may break, or the cloud end the call, at any moment. Messages of several tasks go one after another.
+    The connection may break, or the cloud end the call, at any moment: writing then raises what reading does.
+    Messages of several tasks go one after another.
     """
 
     def __init__(self, call: Any) -> None:
@@ -68,18 +69,17 @@ class _OpenTunnel:
             await self._write(request)
 
     async def _write(self, request: tunnel_pb2.ConnectRequest) -> None:
-        try:
-            await self._call.write(request)
-        except asyncio.InvalidStateError:
-            code = await self._call.code()
-            if code is grpc.StatusCode.OK:
-                raise Unavailable("the cloud closed the tunnel", reason="CLOSED") from None
-            raise grpc.aio.AioRpcError(
-                code,
-                grpc.aio.Metadata(),
-                await self._call.trailing_metadata() or grpc.aio.Metadata(),
-                await self._call.details(),
-            ) from None
+        if await send(self._call, request.SerializeToString()):
+            return
+        code = await self._call.code()
+        if code is grpc.StatusCode.OK:
+            raise Unavailable("the cloud closed the tunnel", reason="CLOSED")
+        raise grpc.aio.AioRpcError(
+            code,
+            grpc.aio.Metadata(),
+            await self._call.trailing_metadata() or grpc.aio.Metadata(),
+            await self._call.details(),
+        )
 
     async def read(self) -> Any:
         """See `Tunnel`."""

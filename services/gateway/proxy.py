@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from libs.common.streams import send
 from libs.common.telemetry import inject
 from services.gateway.domain.live import LiveStreams
 from services.gateway.domain.routes import Method
@@ -115,14 +116,10 @@ class Proxy:
 
 async def _upload(requests: AsyncIterator[bytes], call: Any) -> None:
     """Write the caller's messages to the upstream, each once the one before is under way."""
-    try:
-        async for request in requests:
-            await call.write(request)
-        await call.done_writing()
-    except asyncio.InvalidStateError:
-        pass  # the upstream has answered already; `_download` brings its status
-    except grpc.aio.AioRpcError:
-        pass  # the same
+    async for request in requests:
+        if not await send(call, request):
+            return  # the upstream has answered already; `_download` brings its status
+    await call.done_writing()
 
 
 async def _download(call: Any, context: Context, streaming: bool) -> bytes | None:

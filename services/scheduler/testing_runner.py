@@ -14,7 +14,8 @@ from isthmus.scheduler.v1 import runner_pb2 as wire
 from isthmus.scheduler.v1 import runner_pb2_grpc, scheduler_pb2_grpc
 from isthmus.scheduler.v1 import scheduler_pb2 as api
 from libs.common.client import Channel, rpc_errors
-from libs.common.errors import Error, Internal, Unavailable
+from libs.common.errors import Error
+from libs.common.streams import send
 
 GIB = 2**30
 State = pb.JobStatus.State
@@ -191,9 +192,7 @@ class FakeRunner:
                         self._take(answer, welcomed)
                         self._changed.notify_all()
         except Error as error:
-            # Writing to a connection that has just broken makes gRPC itself say INTERNAL.
-            core = isinstance(error, Internal) and "from Core" in error.message
-            self.error = Unavailable(error.message) if core else error
+            self.error = error
         finally:
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
@@ -213,8 +212,8 @@ class FakeRunner:
             except TimeoutError:
                 message = wire.AttachRequest(heartbeat=wire.Heartbeat())
             # What breaks here, reading tells.
-            with suppress(grpc.RpcError, asyncio.InvalidStateError):
-                await call.write(message)
+            with suppress(grpc.RpcError):
+                await send(call, message.SerializeToString())
 
     def _take(self, answer: wire.AttachResponse, welcomed: asyncio.Event) -> None:
         kind = answer.WhichOneof("message")

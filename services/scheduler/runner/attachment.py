@@ -14,6 +14,7 @@ from libs.common.errors import Error, Unavailable
 from libs.common.names import NodeName
 from libs.common.rand import Randomness
 from libs.common.status import rpc_errors
+from libs.common.streams import send
 from services.scheduler.domain.objects import Facts, WorkerId
 from services.scheduler.runner import convert
 from services.scheduler.runner.workers import Started, Workers
@@ -139,8 +140,6 @@ class Attachment:
                 self._on_change(True)
                 _log.info("attached to %s", target)
                 await self._talk(call, workers, liveness_s)
-        except asyncio.InvalidStateError:
-            raise Unavailable("the connection ended while something was written to it") from None
         finally:
             call.cancel()
 
@@ -158,7 +157,8 @@ class Attachment:
         )
         try:
             async with asyncio.timeout(_WELCOME_S):
-                await call.write(runner_pb2.AttachRequest(hello=hello))
+                # Reading tells how the connection ended, where it has already.
+                await send(call, runner_pb2.AttachRequest(hello=hello).SerializeToString())
                 answer = await call.read()
         except TimeoutError:
             raise Unavailable(f"no welcome came within {_WELCOME_S:g} s") from None
@@ -189,10 +189,10 @@ class Attachment:
             outbox.changed.clear()
             now = self._clock.monotonic()
             for report in outbox.take(now, self._repeat_s):
-                await call.write(runner_pb2.AttachRequest(report=convert.report_message(report)))
+                await _send(call, runner_pb2.AttachRequest(report=convert.report_message(report)))
             if now >= beat:
                 beat = now + heartbeat_s
-                await call.write(runner_pb2.AttachRequest(heartbeat=runner_pb2.Heartbeat()))
+                await _send(call, runner_pb2.AttachRequest(heartbeat=runner_pb2.Heartbeat()))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.01, min(beat - now, self._repeat_s))):
                     await outbox.changed.wait()
@@ -234,3 +234,8 @@ class Attachment:
             self.attached.clear()
             self._stub = None
             self._on_change(False)
+
+
+async def _send(call: Any, request: runner_pb2.AttachRequest) -> None:
+    if not await send(call, request.SerializeToString()):
+        raise Unavailable("the connection ended while something was written to it")
