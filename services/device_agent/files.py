@@ -13,7 +13,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -133,7 +133,8 @@ class VersionFiles:
                             offset += len(chunk)
                 await asyncio.to_thread(os.fsync, file.fileno())
             finally:
-                await asyncio.to_thread(file.close)
+                # Here, not in a thread: a second cancellation would leave it open. Nothing is buffered.
+                file.close()
         if offset < blob.size_bytes:
             raise Unavailable(f"{blob.digest}: ended after {offset} of {blob.size_bytes} bytes")
         # What counts is what is on the disk, the part of an earlier download included.
@@ -147,8 +148,7 @@ class VersionFiles:
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            with suppress(OSError):
-                (await opening).close()
+            opening.add_done_callback(_close_opened)
             raise
 
     # ---- putting in place ----
@@ -286,6 +286,11 @@ def _resume(part: Path, size_bytes: int) -> int:
         return offset
     part.unlink()
     return 0
+
+
+def _close_opened(opening: asyncio.Task[BinaryIO]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _write(file: BinaryIO, data: bytes) -> None:
