@@ -115,7 +115,7 @@ async def test_a_download_that_is_cancelled_while_its_file_opens_leaves_none_ope
     with pytest.raises(asyncio.CancelledError):
         await fetching
     async with asyncio.timeout(60.0):
-        while not (opened and opened[0].closed):
+        while not (opened and opened[0].closed):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
