@@ -16,7 +16,7 @@ from libs.common.errors import Error, Exhausted, Internal, Invalid, Precondition
 from libs.common.fsio import FULL
 from libs.common.rand import SystemRandomness
 from libs.task.manifest import check_manifest
-from services.device_agent.simulator.recording import read_lines
+from services.device_agent.simulator.recording import read_recording
 from services.device_agent.simulator.verdict import TIMEOUT, Verdict, failed, judge
 from services.device_agent.trial import LocalFiles, Tally, run_trial
 
@@ -39,7 +39,8 @@ async def simulate(folder: Path, deadline_s: float) -> Verdict:
         {blob.digest: folder / BLOBS / blob.digest.removeprefix("sha256:") for blob in manifest.blobs}
     )
     events = folder / EVENTS if (folder / EVENTS).exists() else None
-    lines = await asyncio.to_thread(read_lines, events) if events is not None else {}
+    recording = await asyncio.to_thread(read_recording, events) if events is not None else None
+    count = len(recording.lines) if recording is not None else 0
     tally = Tally()
     try:
         async with asyncio.timeout(deadline_s):
@@ -60,15 +61,15 @@ async def simulate(folder: Path, deadline_s: float) -> Verdict:
             ) from None
         return failed(
             TIMEOUT,
-            f"wasn't through after {deadline_s:g} s and {tally.runs:,} runs over {len(lines):,} events; "
+            f"wasn't through after {deadline_s:g} s and {tally.runs:,} runs over {count:,} events; "
             "make runs shorter, or give fewer events",
-            len(lines),
+            count,
             tally,
         )
     except Precondition as error:
         # It doesn't load, or wants another agent or Python.
         return failed(error.reason, error.message)
-    return judge(outcome, lines)
+    return judge(outcome, recording)
 
 
 def main(folder: str, deadline_s: float) -> int:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from libs.common.names import shown
-from libs.task.event import Event
 from services.device_agent.running import Made
+from services.device_agent.simulator.recording import Recording
 from services.device_agent.trial import Outcome, Tally
 
 NOTHING_TRIGGERED = "NOTHING_TRIGGERED"
@@ -66,23 +66,23 @@ def failed(reason: str, message: str, event_count: int = 0, tally: Tally | None 
     )
 
 
-def judge(outcome: Outcome, lines: Mapping[object, int]) -> Verdict:
+def judge(outcome: Outcome, recording: Recording | None) -> Verdict:
     """Return the verdict on a version that was run over its events.
 
     Args:
         outcome: of the trial.
-        lines: the recording's lines by `line_key` of their events; empty when there was no recording.
+        recording: what it was run over; None when it was only loaded.
     """
     tally = outcome.tally
     if tally.first_failure is not None:
         made = tally.first_failure
         return failed(
             made.finished.failure_reason,
-            f"{_where(made, lines)}: {made.finished.failure_message}",
+            f"{_where(made, recording)}: {made.finished.failure_message}",
             outcome.event_count,
             tally,
         )
-    if lines and not tally.runs:
+    if recording is not None and not tally.runs:
         return failed(
             NOTHING_TRIGGERED,
             f"none of {outcome.event_count:,} events completed the trigger; record events that do",
@@ -92,11 +92,6 @@ def judge(outcome: Outcome, lines: Mapping[object, int]) -> Verdict:
     return Verdict(passed=True, event_count=outcome.event_count, **_figures(tally))  # type: ignore[arg-type]
 
 
-def line_key(event: Event) -> object:
-    """Return what tells an event from another of its recording, near enough to name its line."""
-    return event.user, event.time_s, event.type, event.page, event.event_id
-
-
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the value that `share` of all don't exceed (nearest rank); 0 for none."""
     if not values:
@@ -104,10 +99,10 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def _where(made: Made, lines: Mapping[object, int]) -> str:
+def _where(made: Made, recording: Recording | None) -> str:
     event = made.run.events[-1]
-    line = lines.get(line_key(event))
-    place = f"line {line}" if line is not None else "an event"
+    line = recording.line_of(event, made.run.last_seq) if recording is not None else None
+    place = f"line {line} of the events" if line is not None else "an event"
     return f"{place} ({shown(event.type)} of user {shown(event.user)} at {event.time_s:.3f})"
 
 

@@ -1,5 +1,7 @@
 """What a real simulator, in a process of its own, says of good and bad versions."""
 
+import json
+
 import pytest
 
 from isthmus.deployer.v1 import manifest_pb2, preflight_pb2
@@ -37,7 +39,7 @@ async def test_a_failing_run_fails_it_and_names_the_line(bench: Bench) -> None:
     script = "def pre(context):\n    return {'n': 1 / context.events[-1].fields['n']}\n"
     found = await bench.simulate(script, lines(1, 2, 0, 4))
     assert (found.state, found.reason) == (State.STATE_FAILED, "EXCEPTION")
-    assert found.message.startswith("line 3 ('rate' of user 'u1' at 1002.000): ")
+    assert found.message.startswith("line 3 of the events ('rate' of user 'u1' at 1002.000): ")
     assert "ZeroDivisionError" in found.message
     assert 'pre.py", line 2' in found.message
     assert (found.event_count, found.run_count, found.failure_count) == (4, 4, 1)
@@ -110,3 +112,17 @@ def pre(context):
     bad = await bench.caller.simulate(manifest, bench.recording(lines(1, 0)))
     assert (bad.state, bad.reason, bad.asked_count) == (State.STATE_FAILED, "BAD_REQUEST", 1)
     assert "undeclared" in bad.message
+
+
+async def test_of_events_alike_the_line_is_that_of_the_one_that_failed(bench: Bench) -> None:
+    script = "def pre(context):\n    return {'n': 1 / (context.features['seen']['count'] - 7)}\n"
+    pipeline = {
+        "seen": {
+            "source": {"event": "rate"},
+            "ops": [{"window": {"size": "1d", "max_events": 100}}, {"reduce": {"count": {"fn": "count"}}}],
+        }
+    }
+    alike = b'{"type": "rate", "user": "u1", "time_s": 1000}\n' * 9
+    found = await bench.simulate(script, b"\n" + alike, pipeline=json.dumps(pipeline))
+    assert (found.reason, found.failure_count) == ("EXCEPTION", 1)
+    assert found.message.startswith("line 8 of the events "), found.message

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from libs.common.errors import Invalid
 from libs.task.event import event_from_json
-from libs.task.testing import attempt
-from services.device_agent.simulator.recording import MAX_EVENTS, read_lines
-from services.device_agent.simulator.verdict import line_key
+from libs.task.testing import attempt, make_event
+from services.device_agent.simulator.recording import MAX_EVENTS, read_recording
 
 
 def line(time_s: float = 1.0, **more: object) -> bytes:
@@ -22,10 +21,20 @@ def written(folder: Path, content: bytes) -> Path:
     return path
 
 
-def test_each_event_has_its_line_and_the_first_of_equal_ones_counts(tmp_path: Path) -> None:
+def test_each_event_has_its_line_and_equal_ones_are_told_apart_by_their_number(tmp_path: Path) -> None:
     lines = [line(1, user="a"), b"", line(2, user="b"), line(1, user="a"), line(3)]
-    found = read_lines(written(tmp_path, b"\n".join(lines)))
-    assert [found[line_key(event_from_json(lines[at]))] for at in (0, 2, 3, 4)] == [1, 3, 1, 5]
+    found = read_recording(written(tmp_path, b"\n".join(lines)))
+    assert found.lines == tuple((event_from_json(lines[at]), at + 1) for at in (0, 2, 3, 4))
+    first, last = event_from_json(lines[0]), event_from_json(lines[4])
+    assert [found.line_of(first, number) for number in (1, 3, 2, 99)] == [1, 4, 1, 1]
+    assert [found.line_of(last, number) for number in (4, 0)] == [5, 5]
+    assert found.line_of(make_event("other"), 1) is None
+
+
+def test_an_event_that_repeats_an_id_is_stored_once_and_has_no_line(tmp_path: Path) -> None:
+    lines = [line(1, event_id="a"), line(2, event_id="a"), line(3, event_id="b")]
+    found = read_recording(written(tmp_path, b"\n".join(lines)))
+    assert [number for _, number in found.lines] == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -42,18 +51,18 @@ def test_each_event_has_its_line_and_the_first_of_equal_ones_counts(tmp_path: Pa
 )
 def test_bad_recordings_say_where_and_why(tmp_path: Path, content: bytes, reason: str, says: str) -> None:
     with pytest.raises(Invalid, match=says) as raised:
-        read_lines(written(tmp_path, content))
+        read_recording(written(tmp_path, content))
     assert (raised.value.reason, raised.value.metadata) == (reason, {"field": "events"})
     assert "line 4" not in raised.value.message
 
 
 def test_as_many_events_as_may_are_read(tmp_path: Path) -> None:
     content = b"\n".join(line(float(at)) for at in range(MAX_EVENTS))
-    assert len(read_lines(written(tmp_path, content))) == MAX_EVENTS
+    assert len(read_recording(written(tmp_path, content)).lines) == MAX_EVENTS
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=40) | st.just(line()), max_size=8).map(b"\n".join))
 def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes) -> None:
-    found, error = attempt(read_lines, written(tmp_path, content))
-    assert found if error is None else error.message.startswith("events: ")
+    found, error = attempt(read_recording, written(tmp_path, content))
+    assert found.lines if error is None else error.message.startswith("events: ")

@@ -6,19 +6,20 @@ from hypothesis import strategies as st
 
 from libs.task.testing import make_event
 from services.device_agent.running import Made
+from services.device_agent.simulator.recording import Recording
 from services.device_agent.simulator.verdict import (
     MAX_MESSAGE,
     NOTHING_TRIGGERED,
     Verdict,
     failed,
     judge,
-    line_key,
     percentile,
     verdict_from_json,
 )
 from services.device_agent.store.runs import Finished, Run
 from services.device_agent.trial import Outcome, Tally
 
+SOME = Recording(((make_event("rate"), 1),))
 counts = st.integers(0, 2**62)
 times = st.floats(0, 1e6)
 verdicts = st.builds(
@@ -77,23 +78,23 @@ def test_other_fields_and_values_out_of_range_are_refused(change: dict[str, obje
 
 
 def test_the_first_failure_is_the_reason_and_its_line_is_named() -> None:
-    lines = {line_key(make_event("rate", 1000.0 + at, user="u1")): 7 + at for at in range(3)}
+    recording = Recording(tuple((make_event("rate", 1000.0 + at, user="u1"), 7 + at) for at in range(3)))
     runs = made(), made("EXCEPTION", "boom", 1001.0), made("TIMEOUT", "late", 1002.0)
-    verdict = judge(outcome(*runs), lines)
+    verdict = judge(outcome(*runs), recording)
     assert (verdict.passed, verdict.reason) == (False, "EXCEPTION")
-    assert verdict.message == "line 8 ('rate' of user 'u1' at 1001.000): boom"
+    assert verdict.message == "line 8 of the events ('rate' of user 'u1' at 1001.000): boom"
     assert (verdict.run_count, verdict.failure_count, verdict.event_count) == (3, 2, 10)
 
 
 def test_a_failure_on_an_event_that_no_line_holds_is_told_all_the_same() -> None:
-    verdict = judge(outcome(made("CRASH", "it died")), {"another": 1})
+    verdict = judge(outcome(made("CRASH", "it died")), Recording(((make_event("other"), 1),)))
     assert verdict.message.startswith("an event ('rate' of user 'u1' at 1000.000): it died")
 
 
 def test_events_must_trigger_something_and_no_events_need_not() -> None:
-    verdict = judge(outcome(), {"some": 1})
+    verdict = judge(outcome(), SOME)
     assert (verdict.passed, verdict.reason) == (False, NOTHING_TRIGGERED)
-    assert judge(outcome(events=0), {}) == Verdict(passed=True)
+    assert judge(outcome(events=0), None) == Verdict(passed=True)
 
 
 def test_long_texts_are_cut() -> None:
@@ -112,5 +113,5 @@ def test_percentiles_are_values_by_nearest_rank(values: list[float]) -> None:
 
 def test_times_are_of_the_runs() -> None:
     runs = [made(wall_s=wall_s) for wall_s in (0.1, 0.2, 0.9)]
-    verdict = judge(outcome(*runs), {"some": 1})
+    verdict = judge(outcome(*runs), SOME)
     assert (verdict.passed, verdict.p50_s, verdict.p99_s) == (True, 0.2, 0.9)
