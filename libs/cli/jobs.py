@@ -229,6 +229,31 @@ def _until_ended(session: Session, name: str) -> object_pb2.Job:
     return last
 
 
+def await_start(session: Session, name: str) -> None:
+    """Note why a job waits until it starts or ends; return at once where it doesn't wait or can't be read."""
+    try:
+        found = session.call(stub(session).GetJob, scheduler_pb2.GetJobRequest(name=name)).job
+    except Error:
+        return  # What follows says what is wrong.
+    if not _waits(found):
+        return
+    request = scheduler_pb2.WatchJobRequest(name=name)
+    said = ""
+    for answer in resuming(
+        session, lambda: session.stream(stub(session).WatchJob, request, timeout_s=None), endless=True
+    ):
+        if not _waits(answer.job):
+            return
+        line = f"{last_part(name)} waits to be started — {why(answer.job)}"
+        if line != said:
+            session.output.note(line)
+            said = line
+
+
+def _waits(job: object_pb2.Job) -> bool:
+    return job.status.state == _State.STATE_PENDING and not job.status.attempt_count
+
+
 def kept_artefact(job: object_pb2.Job, artefact_id: str) -> object_pb2.KeptArtefact:
     """Return an artefact that a job kept.
 

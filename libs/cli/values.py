@@ -183,14 +183,20 @@ def parse_size(text: str) -> int:
 
 
 def version_name(tenant: TenantName, text: str) -> VersionName:
-    """Return the resource name of `task@version`.
+    """Return the resource name of `task@version`, or of a version's full name.
+
+    Another tenant's full name is left as it is: whose it is the service says.
 
     Raises:
-        Invalid: when there is no "@", or a part isn't well formed.
+        Invalid: when it is neither, or a part isn't well formed.
     """
+    if "/" in text:
+        return VersionName.parse(text)
     task, at, version = text.partition("@")
     if not at:
-        raise Invalid(f"{text!r}: write TASK@VERSION", reason="BAD_VERSION")
+        raise Invalid(
+            f"{text!r}: write TASK@VERSION, or {tenant}/tasks/TASK/versions/VERSION", reason="BAD_VERSION"
+        )
     return VersionName(tenant.tenant, task, version)
 
 

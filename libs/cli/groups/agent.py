@@ -17,6 +17,7 @@ from libs.cli.output import Output, human_bytes, human_seconds
 from libs.cli.session import Settings
 from libs.cli.values import DURATION
 from libs.common.errors import Error, Invalid
+from libs.common.names import VersionName
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -43,6 +44,17 @@ def _wait(more: str = "") -> Callable[[Command], Command]:
     return click.option("--wait", "wait_s", type=DURATION, default=10.0, help=text)
 
 
+def _task_and_version(text: str) -> tuple[str, str]:
+    """Return the parts of `task@version`, or of a version's full name."""
+    if "/" in text:
+        name = VersionName.parse(text)
+        return name.task, name.version
+    task, at, version = text.partition("@")
+    if not (task and at and version):
+        raise Invalid(f"--wait-for {text!r}: write TASK@VERSION", reason="BAD_VERSION")
+    return task, version
+
+
 @agent.command()
 @_SOCKET
 @_wait(", and for --wait-for")
@@ -50,9 +62,7 @@ def _wait(more: str = "") -> Callable[[Command], Command]:
 @click.pass_obj
 def status(settings: Settings, socket: str, wait_s: float, wait_for: str | None) -> None:
     """Show what the agent runs and how it does."""
-    task, at, version = (wait_for or "").partition("@")
-    if wait_for and not (task and at and version):
-        raise Invalid(f"--wait-for {wait_for!r}: write TASK@VERSION", reason="BAD_VERSION")
+    task, version = _task_and_version(wait_for) if wait_for else ("", "")
     with connect(socket, wait_s, settings.timeout_s) as found:
         if wait_for:
             _show(settings.output, found.wait_for_version(task, version, wait_s))

@@ -16,6 +16,7 @@ from libs.cli.following import resuming
 from libs.cli.jobs import (
     STATES,
     after,
+    await_start,
     follow_job,
     job_name,
     kept_artefact,
@@ -273,6 +274,8 @@ def logs(session: Session, job_id: str, follow: bool, rank: int, attempt: int | 
     request = scheduler_pb2.ReadLogsRequest(
         name=job_name(session, job_id), rank=rank, attempt=attempt or 0, follow=follow
     )
+    if follow:
+        await_start(session, request.name)
     timeout_s = None if follow else 3600
     # A character may lie across two pieces.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")

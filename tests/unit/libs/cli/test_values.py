@@ -42,7 +42,10 @@ def test_a_policy_of_attributes_is_an_expression() -> None:
 
 
 def test_version_names() -> None:
-    assert str(version_name(TenantName("t"), "task@1.0")) == "tenants/t/tasks/task/versions/1.0"
+    for same in ("task@1.0", "tenants/t/tasks/task/versions/1.0"):
+        assert str(version_name(TenantName("t"), same)) == "tenants/t/tasks/task/versions/1.0"
+    other = "tenants/other/tasks/task/versions/1.0"
+    assert str(version_name(TenantName("t"), other)) == other
     for wrong in ("task", "task@", "@1.0", "ta/sk@1"):
         with pytest.raises(Invalid):
             version_name(TenantName("t"), wrong)

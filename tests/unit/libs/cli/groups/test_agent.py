@@ -263,6 +263,9 @@ def test_status_waits_for_a_version_to_run(
     assert main(["agent", "status", *flags, "--wait-for", "t@1"]) == 0
     assert "t@1" in capsys.readouterr().out
     assert list(states) == []
+    name = "tenants/default/tasks/t/versions/1"
+    agent.on_status = lambda: None
+    assert main(["agent", "status", *flags, "--wait-for", name]) == 0
 
 
 def test_waiting_for_a_version_ends_with_why_it_does_not_run(
