@@ -207,7 +207,7 @@ async def test_the_feed_resumes_by_revision_and_reads_a_snapshot_when_that_is_go
         feed.revision = 100
         feed.compacted_before = 99
         await restarted(feed, port, made)
-        assert feed.watches[-2:] == [revision, 0]
+        await eventually(lambda: feed.watches[-2:] == [revision, 0])
         await eventually(lambda: made.push.index.revision == 100)
         assert (len(made.push.index), made.push.index.revoked_count) == (1, 1)
         assert await held.read() == gateway_pb2.WatchResponse()
