@@ -26,7 +26,10 @@ _COUNTERS = {
     "answer_count": ("answers", "Requests answered in time."),
     "answer_bytes": ("answer_bytes", "Bytes of those answers' tensors."),
     "late_answer_count": ("late_answers", "Answers that came too late and were dropped."),
-    "refused_request_count": ("refused_requests", "Runs that asked for what the manifest doesn't declare."),
+    "refused_request_count": (
+        "refused_requests",
+        "Runs that failed because the manifest doesn't declare what they asked.",
+    ),
     "dropped_frame_count": (
         "dropped_frames",
         "Frames that became tombstones: for newer ones, or unreadable.",

@@ -7,6 +7,7 @@ answer to the call at hand, or something that its run asks, ends the worker.
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import re
 import resource
@@ -28,6 +29,8 @@ from libs.common.errors import Unavailable
 from services.device_agent.vm.model import Answerer, Ask, LoadedTask, Reply, VmConfig
 from services.device_agent.vm.wire import ProtocolFault, parse_ask, parse_reply, reply_to_ask
 from services.device_agent.vm.worker.framing import HEADER, PROTOCOL
+
+_log = logging.getLogger(__name__)
 
 _BOOT = Path(__file__).parent / "worker" / "boot.py"
 _STACK = b"Stack (most recent call first):"
@@ -217,6 +220,12 @@ class WorkerProcess:
             if not answering.done():
                 raise WorkerDied("it ended while it waited for an answer")
             return answering.result()
+        except Exception as error:
+            if isinstance(error, WorkerDied):
+                raise
+            # A fault of ours, which must end neither the run nor this worker's loop.
+            _log.exception("what a run asks can't be handled")
+            return Reply(why="it can't be handled; see the agent's log")
         finally:
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)

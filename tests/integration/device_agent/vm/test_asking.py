@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from libs.task.tensor import Tensor
-from services.device_agent.vm import Ask, Execution, Outcome, Reason, Reply, TaskVm
+from services.device_agent.vm import Answerer, Ask, Execution, Outcome, Reason, Reply, TaskVm
 from services.device_agent.vm.testing import build_task, until
 
 ENDPOINTS = {"ranker": {"item": "INT64", "history": "INT64", "weight": "FP32", "seen": "BOOL"}}
@@ -33,7 +33,7 @@ class Cloud:
         return self.reply
 
 
-async def run(vm: TaskVm, source: str, cloud: Cloud | None, **task: Any) -> Outcome:
+async def run(vm: TaskVm, source: str, cloud: Answerer | None, **task: Any) -> Outcome:
     loaded = build_task(source, **({"endpoints": ENDPOINTS} | task))
     outcome = await vm.load(loaded)
     assert outcome.ok, outcome
@@ -71,6 +71,16 @@ async def test_no_answer_is_none_and_the_log_says_why(vm: TaskVm) -> None:
     outcome = await run(vm, 'def post(c): return {"found": c.ask("ranker", {"item": 1})}', Cloud())
     assert outcome.value == {"found": None}
     assert outcome.logs == ("ask ranker: nobody is there",)
+
+
+async def test_a_fault_of_whoever_answers_is_no_answer(vm: TaskVm, caplog: pytest.LogCaptureFixture) -> None:
+    async def faulty(ask: Ask) -> Reply:
+        raise TimeoutError("mine")
+
+    outcome = await run(vm, 'def post(c): return {"found": c.ask("ranker", {"item": 1})}', faulty)
+    assert outcome.value == {"found": None}
+    assert "what a run asks can't be handled" in caplog.text
+    assert vm.stats().deaths == {}
 
 
 async def test_without_anybody_to_answer_it_is_none(vm: TaskVm) -> None:

@@ -24,3 +24,13 @@ def test_a_version_for_a_newer_agent_is_refused() -> None:
     with pytest.raises(Precondition) as caught:
         check_runs_here(check_manifest(manifest))
     assert caught.value.reason == "AGENT_TOO_OLD"
+
+
+def test_asking_models_needs_numpy_too() -> None:
+    manifest = make_manifest()
+    manifest.endpoints.add(model="ranker").inputs.add(name="item", datatype="INT64")
+    manifest.min_agent_version = "0.3.0"
+    check_runs_here(check_manifest(manifest), find=lambda name: name)
+    with pytest.raises(Precondition, match=r"genres@1\.0\.0 asks models, and numpy") as caught:
+        check_runs_here(check_manifest(manifest), find=lambda name: None)
+    assert caught.value.reason == "MODEL_UNSUPPORTED"

@@ -1,6 +1,7 @@
 """From a script's values to tensors and back."""
 
 import base64
+import sys
 from struct import pack
 
 import numpy
@@ -119,3 +120,10 @@ def test_an_answer_comes_back_as_it_was_encoded(arrays, datatype, shape, random)
     (array,) = arrays.decode([tensor]).values()
     assert array.flags.writeable
     assert as_tensor(arrays.encode("y", array, datatype)) == Tensor("y", datatype, tuple(shape), content)
+
+
+def test_without_numpy_it_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    arrays = Arrays(lambda: 0)
+    arrays.prepare()
+    assert arrays.fault.startswith("this device can't ask models: ")
