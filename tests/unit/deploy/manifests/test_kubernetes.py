@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,8 @@ EXTERNAL = {"5432", "2379"}
 @cache
 def objects(overlay: str) -> list[dict[str, Any]]:
     """Return what kustomize makes of an overlay; skips where neither kubectl nor kustomize is installed."""
-    for command in (["kubectl", "kustomize"], ["kustomize", "build"]):
+    ours = Path(sys.executable).with_name("kubectl")
+    for command in ([str(ours), "kustomize"], ["kubectl", "kustomize"], ["kustomize", "build"]):
         if shutil.which(command[0]):
             path = KUBERNETES / "overlays" / overlay
             done = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=100)
