@@ -115,7 +115,6 @@ def test_without_an_answer_its_own_score_counts(task: ModuleType, context: MakeC
     run = context(60, cloud)
     value = task.post(run, {"click": np.array([0.5])})
     assert (value["click"], value["device_click"], value["source"]) == (0.5, 0.5, "unanswered")
-    assert [frame.fields for frame in run.frames] == [{"item": "7", "click": 0.5}]
     assert any("not connected" in line for line in run.log_lines)
 
 
@@ -135,11 +134,15 @@ def test_it_sends_what_the_manifest_declares_and_no_more(task: ModuleType, conte
     assert inputs["ratings"] == [[2 + 2 * (number % 5) for number in range(130)] + [0] * 70]
 
 
-def test_each_tenth_score_goes_up_without_the_user(task: ModuleType, context: MakeContext) -> None:
-    for count, sent in ((0, 1), (9, 0), (10, 1)):
-        run = context(count)
+def test_a_tenth_of_the_scores_goes_up_without_the_user(task: ModuleType, context: MakeContext) -> None:
+    sent = []
+    for number in range(1000):
+        run = context(200)
+        run.events = [dataclasses.replace(run.events[0], event_id=f"u1-{number}-1")]
         task.post(run, {"click": [0.123456]})
-        assert [frame.fields for frame in run.frames] == [{"item": "7", "click": 0.1235}] * sent
+        sent += [frame.fields for frame in run.frames]
+    assert 70 <= len(sent) <= 130
+    assert sent == [{"item": "7", "click": 0.1235}] * len(sent)
 
 
 def test_both_models_see_on_the_device_what_they_saw_in_training(
