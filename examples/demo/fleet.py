@@ -20,7 +20,7 @@ from libs.task.event import Event
 _LEAST_EVENTS = 120
 _RUNNING = ("ACTIVE", "CONFIRMED")
 _PAUSE_S = 0.2
-_SETTLE_S = 90.0
+_SETTLE_S, _PROBLEMS_S = 90.0, 20.0
 
 T = TypeVar("T")
 
@@ -79,15 +79,19 @@ class Fleet:
             Unavailable: when the plan's deadline comes.
         """
         while not done():
+            self._revive()
             for device in self.devices:
-                if device.revive():
-                    self._progress.say(f"{device.device_id} ended by itself; started again")
                 if device.fault:
                     tail = device.log.read_text(errors="replace")[-1500:]
                     raise Error(f"{device.device_id} broke while waiting for {what}: {device.fault}\n{tail}")
             if self._progress.elapsed_s > self._plan.deadline_s:
                 raise Unavailable(f"gave up after {self._plan.deadline_s:g} s while waiting for {what}")
             self._idle.wait(_PAUSE_S)
+
+    def _revive(self) -> None:
+        for device in self.devices:
+            if device.revive():
+                self._progress.say(f"{device.device_id} ended by itself; started again")
 
     def meanwhile(self, what: str, work: Callable[[], T]) -> T:
         """Do what takes a while, waiting as `wait` does, and return what it returns.
@@ -139,7 +143,14 @@ class Fleet:
         return found
 
     def problems(self) -> list[str]:
-        """Return what devices say is wrong with them right now."""
+        """Return what devices say is wrong with them, also after a while: some pass by themselves."""
+        deadline = time.monotonic() + _PROBLEMS_S
+        while (found := self._problems()) and time.monotonic() < deadline:
+            self._revive()
+            self._idle.wait(_PAUSE_S)
+        return found
+
+    def _problems(self) -> list[str]:
         found = []
         for device in self.devices:
             if (status := device.quick_status()) is None:
@@ -157,16 +168,27 @@ class Fleet:
             while not _settled(device):
                 if time.monotonic() > deadline:
                     return False
-                device.revive()
+                self._revive()
                 self._idle.wait(_PAUSE_S)
         return True
 
     def counters(self) -> Counter[str]:
-        """Return the devices' counters, added up."""
-        total = Counter[str]()
-        for device in self.devices:
-            total.update({item.name: value for item, value in device.status().counters.ListFields()})
-        return total
+        """Return the devices' counters, added up.
+
+        Raises:
+            Unavailable: when a device doesn't answer.
+        """
+        found: dict[str, Counter[str]] = {}
+
+        def answered() -> bool:
+            for device in self.devices:
+                if device.device_id not in found and (status := device.quick_status()):
+                    counters = {item.name: value for item, value in status.counters.ListFields()}
+                    found[device.device_id] = Counter(counters)
+            return len(found) == len(self.devices)
+
+        self.wait("the devices' counters", answered)
+        return sum(found.values(), Counter[str]())
 
     def results(self) -> list[Result]:
         """Return all results so far."""

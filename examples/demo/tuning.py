@@ -18,7 +18,7 @@ from examples.demo.fleet import Fleet
 from examples.demo.plan import Plan
 from examples.demo.progress import Progress, Step
 from examples.demo.report import Report
-from libs.common.errors import Error
+from libs.common.errors import Error, Unavailable
 
 EXPERIMENT = "batching"
 UNTUNED = ("--max-batch-rows", "1", "--instances", "1")
@@ -26,6 +26,7 @@ UNTUNED = ("--max-batch-rows", "1", "--instances", "1")
 _VARY = ("max_batch_rows=1,4,16", "instance_count=1,2")
 _OBJECTIVE = "goodput_rps"
 _CALLERS = 4
+_PATIENCE_S, _PAUSE_S = 60.0, 0.5
 _DONE = re.compile(r"\] (\d+)/(\d+) ")
 
 
@@ -55,7 +56,7 @@ class Tuning:
             *(flag for each in _VARY for flag in ("--vary", each)),
             *("--objective", _OBJECTIVE, "--trials", str(self.plan.trials), "--concurrency", str(_CALLERS)),
             *("--duration", f"{self.plan.trial_s:g}s", "--target-latency", "200ms", "--deadline", "4m"),
-            done=("EXPERIMENT_EXISTS", "ALREADY_EXISTS"),
+            done=("ALREADY_EXISTS",),
         )
 
         def said(line: str) -> None:
@@ -133,9 +134,21 @@ def asked_in(results: Sequence[Result], since_s: float, until_s: float) -> Count
 
 
 def scrape(address: str, name: str) -> dict[str, float]:
-    """Return a metric's values by the value of its first label."""
-    with urllib.request.urlopen(f"{address}/metrics", timeout=30) as page:
-        text = page.read().decode()
+    """Return a metric's values by the value of its first label.
+
+    Raises:
+        Unavailable: when nobody shows it for a while.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"{address}/metrics", timeout=30) as page:
+                text = page.read().decode()
+            break
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"{address}/metrics: {error}") from error
+        time.sleep(_PAUSE_S)
     return {
         next(iter(sample.labels.values()), ""): sample.value
         for family in text_string_to_metric_families(text)
