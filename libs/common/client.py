@@ -100,6 +100,32 @@ def create_channel(
     return Channel(raw, adders, default_deadline_s)
 
 
+def create_service_channel(
+    target: str,
+    issuer: IdentityIssuer,
+    callee: str,
+    *,
+    ca_file: Path | None = None,
+    cert_file: Path | None = None,
+    key_file: Path | None = None,
+) -> "Channel":
+    """Return a channel to another service, on which this one says who it is.
+
+    Args:
+        target: where the service is.
+        issuer: mints this service's identity.
+        callee: the service's name.
+        ca_file: the authority of its certificate; None speaks in the clear.
+        cert_file: the certificate to show, with `key_file`.
+        key_file: the private key of that.
+
+    Raises:
+        FileNotFoundError: when a TLS file isn't there.
+    """
+    credentials = None if ca_file is None else client_credentials(ca_file, cert_file, key_file)
+    return create_channel(target, credentials=credentials, identity=ServiceIdentity(issuer, callee))
+
+
 def client_credentials(
     ca_file: Path, cert_file: Path | None = None, key_file: Path | None = None
 ) -> grpc.ChannelCredentials:

@@ -2,18 +2,15 @@
 
 import asyncio
 import contextlib
-import fcntl
-import os
-from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from libs.common.blobs import BlobClient
-from libs.common.client import Channel, ServiceIdentity, client_credentials, create_channel
+from libs.common.client import create_service_channel
 from libs.common.clock import Clock, SystemClock
-from libs.common.errors import Invalid, Precondition
+from libs.common.errors import Invalid
+from libs.common.folder_lock import held_folder
 from libs.common.identity import (
     IdentityIssuer,
     IdentityVerifier,
@@ -96,34 +93,6 @@ def build(
     return Engine(crew, optimiser, inference, EngineService(optimiser, inference, REGISTRY, answer_bytes))
 
 
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Keep a folder for this process alone; raise Precondition when another has it."""
-    fd = os.open(folder / "engine.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Precondition(
-                f"--data-dir: another engine uses {folder}; stop it, or give this one its own folder",
-                reason="DATA_DIR_TAKEN",
-            ) from None
-        yield
-    finally:
-        os.close(fd)
-
-
-def open_deployer(config: EngineConfig, issuer: IdentityIssuer) -> Channel:
-    """Return a channel to the deployer, on which this service says who it is."""
-    ca_file = config.deployer_ca_file
-    credentials = None
-    if ca_file is not None:
-        credentials = client_credentials(ca_file, config.deployer_cert_file, config.deployer_key_file)
-    return create_channel(
-        config.deployer_target, credentials=credentials, identity=ServiceIdentity(issuer, "deployer")
-    )
-
-
 async def run(config: EngineConfig) -> None:
     """Serve until told to stop.
 
@@ -145,8 +114,17 @@ async def run(config: EngineConfig) -> None:
     telemetry = Telemetry(NAME, tracer_provider=setup_tracing(NAME, config.otlp_endpoint))
     metrics = Metrics(telemetry.registry)
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(_held(config.data_dir))
-        channel = await stack.enter_async_context(open_deployer(config, IdentityIssuer(NAME, key, clock)))
+        stack.enter_context(held_folder(config.data_dir, NAME))
+        channel = await stack.enter_async_context(
+            create_service_channel(
+                config.deployer_target,
+                IdentityIssuer(NAME, key, clock),
+                "deployer",
+                ca_file=config.deployer_ca_file,
+                cert_file=config.deployer_cert_file,
+                key_file=config.deployer_key_file,
+            )
+        )
         executor = ThreadPoolExecutor(config.infer_threads, "infer")
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         engine = await asyncio.to_thread(

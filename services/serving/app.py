@@ -2,20 +2,18 @@
 
 import asyncio
 import contextlib
-import fcntl
 import logging
-import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from libs.common.blobs import BlobClient
-from libs.common.client import Channel, ServiceIdentity, client_credentials, create_channel
+from libs.common.client import create_service_channel
 from libs.common.clock import Clock, SystemClock
-from libs.common.errors import Invalid, Precondition
+from libs.common.errors import Invalid
+from libs.common.folder_lock import held_folder
 from libs.common.identity import (
     IdentityIssuer,
     IdentityVerifier,
@@ -83,34 +81,6 @@ def build(
     return Serving(fleet, plane, repository, (ModelService(repository, clock), inference))
 
 
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Keep a folder for this process alone; raise Precondition when another has it."""
-    fd = os.open(folder / "serving.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Precondition(
-                f"--data-dir: another process uses {folder}; stop it, or give this one its own folder",
-                reason="DATA_DIR_TAKEN",
-            ) from None
-        yield
-    finally:
-        os.close(fd)
-
-
-def open_deployer(config: ServingServiceConfig, issuer: IdentityIssuer) -> Channel:
-    """Return a channel to the deployer, on which this service says who it is."""
-    ca_file = config.deployer_ca_file
-    credentials = None
-    if ca_file is not None:
-        credentials = client_credentials(ca_file, config.deployer_cert_file, config.deployer_key_file)
-    return create_channel(
-        config.deployer_target, credentials=credentials, identity=ServiceIdentity(issuer, "deployer")
-    )
-
-
 @contextlib.asynccontextmanager
 async def recovering(repository: Repository) -> AsyncIterator[None]:
     """Load what the store says, in the background of the block."""
@@ -149,8 +119,17 @@ async def run(config: ServingServiceConfig) -> None:
         publish_key(config.identity_trust_dir, NAME, key.public_key())
     telemetry = Telemetry(NAME, tracer_provider=setup_tracing(NAME, config.otlp_endpoint))
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(_held(config.data_dir))
-        channel = await stack.enter_async_context(open_deployer(config, IdentityIssuer(NAME, key, clock)))
+        stack.enter_context(held_folder(config.data_dir, NAME))
+        channel = await stack.enter_async_context(
+            create_service_channel(
+                config.deployer_target,
+                IdentityIssuer(NAME, key, clock),
+                "deployer",
+                ca_file=config.deployer_ca_file,
+                cert_file=config.deployer_cert_file,
+                key_file=config.deployer_key_file,
+            )
+        )
         store = await open_store(config.database_url or f"sqlite:///{config.data_dir}/serving.db")
         blobs = TenantBlobs(BlobClient(channel), pinning=config.pin_blobs)
         serving = await asyncio.to_thread(build, config, store, blobs, clock, telemetry.registry)

@@ -1,15 +1,13 @@
 """The composition root: builds the simulator out of its parts and runs it."""
 
 import contextlib
-import fcntl
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from libs.common.blobs import BlobClient, BlobRef
 from libs.common.client import ServiceIdentity, client_credentials, create_channel, on_behalf_of
 from libs.common.clock import SystemClock
-from libs.common.errors import Invalid, Precondition
+from libs.common.errors import Invalid
+from libs.common.folder_lock import held_folder
 from libs.common.identity import (
     IdentityIssuer,
     IdentityVerifier,
@@ -43,23 +41,6 @@ class TenantBlobs:
             await self._client.download(ref, path)
 
 
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Keep a folder for this process alone; raise Precondition when another has it."""
-    fd = os.open(folder / "simulator.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Precondition(
-                f"--data-dir: another process uses {folder}; stop it, or give this one its own folder",
-                reason="DATA_DIR_TAKEN",
-            ) from None
-        yield
-    finally:
-        os.close(fd)
-
-
 async def run(config: SimulatorConfig) -> None:
     """Serve until told to stop.
 
@@ -82,7 +63,7 @@ async def run(config: SimulatorConfig) -> None:
         publish_key(config.identity_trust_dir, NAME, key.public_key())
     telemetry = Telemetry(NAME, tracer_provider=setup_tracing(NAME, config.otlp_endpoint))
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(_held(config.data_dir))
+        stack.enter_context(held_folder(config.data_dir, NAME))
         credentials = None
         if config.deployer_ca_file is not None:
             credentials = client_credentials(

@@ -18,6 +18,7 @@ from libs.common.client import (
     ServiceIdentity,
     channel_options,
     create_channel,
+    create_service_channel,
     on_behalf_of,
     retry,
     rpc_errors,
@@ -69,8 +70,8 @@ async def test_a_service_calls_as_itself_on_behalf_of_a_resource() -> None:
                 assert (await stub.echo(text("x"))).value == "service deployer tenants/acme/releases/r1"
                 assert (await stub.count(text("x")).read()).value.startswith("service deployer tenants/")
             assert (await stub.echo(text("x"))).value == "service deployer "
-        other = ServiceIdentity(IdentityIssuer("tuner", key, SystemClock()), server.audience)
-        async with create_channel(server.target, identity=other) as channel:
+        tuner = IdentityIssuer("tuner", key, SystemClock())
+        async with create_service_channel(server.target, tuner, server.audience) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await EchoStub(channel).echo(text("x"))
             assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
