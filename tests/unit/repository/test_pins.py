@@ -10,7 +10,19 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[3]
-EXTRAS = ["device-agent", "gateway", "deployer", "engine", "scheduler", "cli", "stack", "dev"]
+EXTRAS = [
+    "device-agent",
+    "gateway",
+    "deployer",
+    "engine",
+    "scheduler",
+    "serving",
+    "tuner",
+    "cli",
+    "stack",
+    "image",
+    "dev",
+]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
