@@ -155,8 +155,6 @@ class Tunneller:
                 streams=[tunnel_pb2.StreamEpoch(stream=s.stream, epoch=s.epoch) for s in streams]
             )
             await call.write(tunnel_pb2.ConnectRequest(hello=hello))
-            if not streams:
-                self._requests.opened()  # there is no Ack to wait for
             acks = Bell()
             tasks = {
                 asyncio.create_task(self._receive(call, sending, acks)),
@@ -185,23 +183,21 @@ class Tunneller:
         while (response := await call.read()) is not grpc.aio.EOF:
             kind = response.WhichOneof("kind")
             if kind == "answer":
-                self._heard()
                 self._requests.answered(response.answer)
             if kind != "ack":
                 continue  # of a newer cloud: nothing that we know what to do with
             ack = response.ack
             state = sending.get(ack.stream)
-            if state is None or state.epoch != ack.epoch:
+            if sending and (state is None or state.epoch != ack.epoch):
                 continue
-            self._heard()
+            self.connected = True
+            self._problems.clear(_SUBJECT)
             self._requests.opened()
+            if state is None:
+                continue  # there are no streams: all that it says is that the cloud is there
             await self._take_ack(ack.stream, state, ack.sequence)
             acks.ring()
         raise Unavailable("the cloud closed the tunnel", reason="CLOSED")
-
-    def _heard(self) -> None:
-        self.connected = True
-        self._problems.clear(_SUBJECT)
 
     async def _take_ack(self, stream: str, state: _Sending, sequence: int) -> None:
         if sequence < state.acked:
@@ -235,8 +231,7 @@ class Tunneller:
             seen_frames, seen_acks = self.bell.rings, acks.rings
             while await self._send_some(call, sending):
                 pass
-            unheard = bool(sending) and not self.connected
-            waits = unheard or any(state.in_flight for state in sending.values())
+            waits = not self.connected or any(state.in_flight for state in sending.values())
             await self._wait(seen_frames, seen_acks, acks, waits)
 
     async def _send_some(self, call: Tunnel, sending: dict[str, _Sending]) -> bool:

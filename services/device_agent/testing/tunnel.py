@@ -61,6 +61,8 @@ class FakeTunnel:
                         raise errors.Invalid("hello.streams: more than 64", reason="TOO_MANY_STREAMS")
                     for stream in request.hello.streams:
                         out.put_nowait(self._ack(device, stream.stream, stream.epoch))
+                    if not request.hello.streams:
+                        out.put_nowait(tunnel_pb2.ConnectResponse(ack=tunnel_pb2.Ack()))
                 elif request.HasField("request"):
                     self.requests.append(request.request)
                     answering.add(asyncio.create_task(self._answer(request.request, out)))

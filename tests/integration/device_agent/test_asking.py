@@ -184,6 +184,17 @@ async def test_without_the_cloud_the_device_goes_on_and_asks_again_after_its_ret
         assert (await answered(app, 8))["score"] is not None
 
 
+async def test_a_connection_without_streams_is_known_before_anything_is_asked(cloud, agent_config):
+    async with running(Agent(agent_config())) as app:
+        await asking(cloud, app)
+        await app.until(lambda status: status.tunnel_connected)
+        await cloud.stop()
+        await app.until(lambda status: not status.tunnel_connected and bool(status.problems))
+        await cloud.start()
+        await app.until(lambda status: status.tunnel_connected and not status.problems)
+        assert cloud.tunnel.requests == []
+
+
 async def test_a_connection_that_ends_answers_what_is_open_with_none(cloud, agent_config):
     hangs = asyncio.Event()
     async with running(Agent(agent_config())) as app:

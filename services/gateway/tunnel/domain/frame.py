@@ -37,6 +37,10 @@ class Stream:
     """16 bytes."""
 
 
+NO_STREAM = Stream("", b"")
+"""What a device without streams gets an ack of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One entry of a stream; its key is device, stream and sequence."""

@@ -24,7 +24,7 @@ from libs.common.suggest import did_you_mean
 from services.gateway.tunnel.domain import asking
 from services.gateway.tunnel.domain.asking import Asking, Places
 from services.gateway.tunnel.domain.checks import Limits, check_content, check_key
-from services.gateway.tunnel.domain.frame import Device, Frame, Outcome, Receipt, Stream
+from services.gateway.tunnel.domain.frame import NO_STREAM, Device, Frame, Outcome, Receipt, Stream
 from services.gateway.tunnel.domain.requests import Answer, Models, Request
 from services.gateway.tunnel.store.log import Log
 
@@ -129,8 +129,8 @@ class Session:
     async def run(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Reply, None]:
         """Yield an ack for each stream of the Hello, then acks as frames become durable, and answers.
 
-        Ends when `messages` end, all frames are acked and all requests over. An ack that is repeated tells of
-        a gap.
+        A Hello without streams gets one ack, of no stream. Ends when `messages` end, all frames are acked and
+        all requests over. An ack that is repeated tells of a gap.
 
         Raises:
             Conflict: FENCED.
@@ -142,6 +142,8 @@ class Session:
         for stream in self._streams.values():
             self._told[stream] = marks.get(stream, 0)
             yield Ack(stream, self._told[stream])
+        if not self._streams:
+            yield Ack(NO_STREAM, 0)
         reader = asyncio.create_task(self._read(messages))
         writer = asyncio.create_task(self._write())
         writer.add_done_callback(lambda _: self._wake.set())

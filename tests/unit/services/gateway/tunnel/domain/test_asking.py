@@ -9,7 +9,7 @@ import pytest
 from libs.common.errors import Conflict, Error, Invalid, NotFound
 from libs.common.testing import FakeClock, eventually
 from services.gateway.tunnel.domain.checks import Limits
-from services.gateway.tunnel.domain.frame import Device, Frame, Outcome, Receipt
+from services.gateway.tunnel.domain.frame import NO_STREAM, Device, Frame, Outcome, Receipt
 from services.gateway.tunnel.domain.requests import Answer, Fate, Models, Prediction, Tensor
 from services.gateway.tunnel.domain.session import Ack, Hello, Message, Reply
 from services.gateway.tunnel.domain.tunnel import Tunnel
@@ -378,4 +378,4 @@ async def test_a_device_without_streams_may_ask(world: World) -> None:
     device = Connection(world.tunnel, DEVICE, Hello(()))
     device.send(request(1), None)
     await device.task
-    assert device.heard == [predicted(1)]
+    assert device.heard == [Ack(NO_STREAM, 0), predicted(1)]

@@ -9,7 +9,7 @@ import pytest
 from libs.common.errors import Conflict, Error, Exhausted, Invalid, Unavailable
 from libs.common.testing import FakeClock
 from services.gateway.tunnel.domain.checks import Limits
-from services.gateway.tunnel.domain.frame import Codec, Device, Frame, Outcome, Receipt, Stream
+from services.gateway.tunnel.domain.frame import NO_STREAM, Codec, Device, Frame, Outcome, Receipt, Stream
 from services.gateway.tunnel.domain.session import Ack, Hello, Message, Reply
 from services.gateway.tunnel.domain.tunnel import Tunnel
 from services.gateway.tunnel.store.memory import MemoryLog
@@ -117,6 +117,14 @@ async def test_frames_are_acked_once_they_are_in_the_log(log: GatedLog, recorder
     assert [record.frame.sequence for record in await everything(log)] == [1, 2, 3, 4]
     assert recorder.counts == {(Outcome.STORED, "data"): 3, (Outcome.STORED, "tombstone"): 1}
     assert (recorder.open, recorder.reasons) == (0, ["closed"])
+
+
+async def test_a_device_without_streams_hears_that_it_is_connected(log: GatedLog) -> None:
+    connection = Connection(tunnel_over(log))
+    connection.send(Hello(()))
+    await connection.until(lambda acks: acks == [Ack(NO_STREAM, 0)])
+    connection.send(None)
+    await connection.task
 
 
 async def test_acks_are_few_when_the_log_is_slow(log: GatedLog) -> None:
