@@ -26,6 +26,7 @@ from .log import (  # noqa: TID252
     BadLog,
     Items,
     Shown,
+    check_parts,
     read_items,
     read_shown,
 )
@@ -69,6 +70,7 @@ def _run(options: argparse.Namespace) -> None:
     say = functools.partial(print, flush=True)
     items = read_items(options.items)
     shown = read_shown(options.ratings, items)
+    check_parts(shown)
     validation, test = shown.parts()
     say(f"{len(shown):,} films shown; {validation:,} to train on, {len(shown) - test:,} to test with")
     frozen, prequential = score_ftrl(shown, items, test)

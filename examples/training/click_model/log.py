@@ -170,6 +170,23 @@ def read_shown(path: Path, items: Items) -> Shown:
     )
 
 
+def check_parts(shown: Shown) -> None:
+    """Make sure that there is something to learn, to choose by and to test with.
+
+    Raises:
+        BadLog: when one of the parts hasn't both films that were clicked and films that weren't.
+    """
+    validation, test = shown.parts()
+    parts = {"training": (0, validation), "validation": (validation, test), "test": (test, len(shown))}
+    for name, (start, end) in parts.items():
+        clicks = int(shown.clicked[start:end].sum())
+        if not 0 < clicks < end - start:
+            raise BadLog(
+                f"the {name} part, by time, has {clicks:,} ratings of {LEAST_RATING:g} and more among "
+                f"{end - start:,}: it takes both these and lower ones; give a log that is longer"
+            )
+
+
 def _rows(path: Path, columns: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield each row with the number of its line."""
     with path.open(newline="", encoding="utf-8") as file:

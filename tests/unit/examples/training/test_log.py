@@ -1,6 +1,7 @@
 """Windows of the past hold the past, and nothing else."""
 
 import csv
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from examples.training.click_model.log import (
     WINDOW_S,
     BadLog,
     Shown,
+    check_parts,
     read_items,
     read_shown,
 )
@@ -153,3 +155,19 @@ def test_windows_are_what_a_scan_of_the_log_gives(files: Files) -> None:
         rest = [0] * (WINDOW - len(mine))
         assert history[number].tolist() == [int(row[2]) for row in mine] + rest
         assert ratings[number].tolist() == [row[4] for row in mine] + rest
+
+
+def test_each_part_has_what_was_clicked_and_what_was_not(files: Files) -> None:
+    shown = read_shown(files[0], read_items(files[1]))
+    check_parts(shown)
+    validation, test = shown.parts()
+    ends = {"training": (0, validation), "validation": (validation, test), "test": (test, len(shown))}
+    for name, (start, end) in ends.items():
+        for same in (0.0, 1.0):
+            clicked = shown.clicked.copy()
+            clicked[start:end] = same
+            with pytest.raises(BadLog, match=f"the {name} part, by time, has {same * (end - start):,.0f} "):
+                check_parts(dataclasses.replace(shown, clicked=clicked))
+    # All at one moment: nothing is before anything.
+    with pytest.raises(BadLog, match=r"the training part, by time, has 0 .* among 0"):
+        check_parts(dataclasses.replace(shown, shown_s=np.ones(len(shown))))
