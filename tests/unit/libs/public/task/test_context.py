@@ -126,7 +126,7 @@ def test_no_answer_is_none_and_the_log_says_why():
         (("m", {"x": 1}), {"outputs": "score"}),
         (("m", {"x": 1}), {"outputs": [1]}),
         (("m", {"x": 1}), {"outputs": ["o"] * 33}),
-        *((("m", {"x": 1}), {"timeout": text}) for text in (0.2, "0ms", "31s", "1m", "", "1.5s", "-1s", None)),
+        *((("m", {"x": 1}), {"timeout": text}) for text in (0.2, "0ms", "31s", "1m", "1.5s", None)),
     ],
 )
 def test_a_malformed_ask_is_the_scripts_fault(arguments, keywords):
