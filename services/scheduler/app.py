@@ -36,6 +36,7 @@ from services.scheduler.domain.logs import Logs
 from services.scheduler.domain.mirror import Mirror
 from services.scheduler.domain.nodes import Nodes
 from services.scheduler.domain.queues import Queues
+from services.scheduler.domain.strays import Strays
 from services.scheduler.log_files import SegmentedLogFiles
 from services.scheduler.metrics import Metrics
 from services.scheduler.pins import DeployerPins, NoPins
@@ -54,6 +55,7 @@ class Scheduler:
     mirror: Mirror
     controller: Controller
     housekeeping: Housekeeping
+    strays: Strays
     services: tuple[AddsItself, ...]
 
     @asynccontextmanager
@@ -63,6 +65,7 @@ class Scheduler:
             asyncio.create_task(self.mirror.run(), name="mirror"),
             asyncio.create_task(self.controller.run(), name="controller"),
             asyncio.create_task(self.housekeeping.run(), name="housekeeping"),
+            asyncio.create_task(self.strays.run(), name="strays"),
         ]
         try:
             yield
@@ -98,6 +101,7 @@ def build(
     files = SegmentedLogFiles(config.data_dir / "logs", keep_bytes=config.log_keep_bytes)
     logs = Logs(files, mirror, clock)
     jobs = Jobs(writer, mirror, decisions, logs, pins, clock, randomness)
+    strays = Strays(pins.release, lambda job: job in mirror.snapshot.jobs, clock, randomness)
     controller = Controller(
         store,
         mirror,
@@ -107,6 +111,7 @@ def build(
         metrics,
         address=address,
         liveness_s=config.liveness_s,
+        on_stray=strays.note,
     )
     housekeeping = Housekeeping(
         store,
@@ -121,6 +126,7 @@ def build(
         mirror,
         controller,
         housekeeping,
+        strays,
         services=(
             JobService(jobs, logs),
             QueueService(Queues(writer, mirror, clock, randomness)),

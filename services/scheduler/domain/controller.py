@@ -74,8 +74,12 @@ class Controller:
         *,
         address: Callable[[], str],
         liveness_s: float,
+        on_stray: Callable[[JobName], None] = lambda job: None,
     ) -> None:
-        """Lead under what `address` returns then; a node is lost `liveness_s` after its last word."""
+        """Lead under what `address` returns then; a node is lost `liveness_s` after its last word.
+
+        `on_stray` is told of a job that isn't there, and for which a runner has kept artefacts.
+        """
         self._store = store
         self._mirror = mirror
         self._decisions = decisions
@@ -84,6 +88,7 @@ class Controller:
         self._meter = meter
         self._address = address
         self._liveness_s = liveness_s
+        self._on_stray = on_stray
         self._liveness = Liveness(store, clock, randomness, liveness_s)
         self._sessions = Sessions()
         self._term: Term | None = None
@@ -318,6 +323,8 @@ class Controller:
             for report in session.unheeded:
                 if is_here(snapshot, report, session.node):
                     reports[report.id.job].append(report)
+                elif report.artefacts and report.id.job not in snapshot.jobs.keys() | snapshot.unreadable:
+                    self._on_stray(report.id.job)
             if not session.welcomed:
                 fresh.append(session)
                 for worker in session.lost(snapshot):

@@ -1,7 +1,7 @@
 """Connections of runners around the ends of a leader's term."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -24,7 +24,7 @@ from services.scheduler.domain.messages import (
     Welcome,
 )
 from services.scheduler.domain.mirror import Mirror
-from services.scheduler.domain.objects import Worker, WorkerId, WorkerState
+from services.scheduler.domain.objects import BlobRef, KeptArtefact, Worker, WorkerId, WorkerState
 from services.scheduler.domain.sessions import Session
 from services.scheduler.store import Term
 from services.scheduler.stores.memory import MemoryStore
@@ -51,12 +51,22 @@ class OneTerm(MemoryStore):
 
 
 @asynccontextmanager
-async def leading(store: OneTerm) -> AsyncIterator[Controller]:
+async def leading(
+    store: OneTerm, on_stray: Callable[[JobName], None] = lambda job: None
+) -> AsyncIterator[Controller]:
     clock, randomness = FakeClock(), FakeRandomness()
     mirror = Mirror(store, clock, randomness)
     decisions = Decisions(mirror, clock, lambda seconds: None)
     controller = Controller(
-        store, mirror, decisions, clock, randomness, NoMeter(), address=lambda: "here:1", liveness_s=10.0
+        store,
+        mirror,
+        decisions,
+        clock,
+        randomness,
+        NoMeter(),
+        address=lambda: "here:1",
+        liveness_s=10.0,
+        on_stray=on_stray,
     )
     tasks = [asyncio.create_task(mirror.run()), asyncio.create_task(controller.run())]
     await eventually(lambda: controller.leads)
@@ -112,6 +122,18 @@ async def test_a_runner_is_welcomed_before_it_is_told_anything_else() -> None:
         Acknowledge(stray, 1),
         StopWorker(stray, "CANCELLED"),
     ]
+
+
+async def test_what_a_runner_kept_for_a_job_that_is_gone_is_told_of() -> None:
+    strays: list[JobName] = []
+    kept = (KeptArtefact("m", BlobRef("sha256:" + "0" * 64, 1)),)
+    said = [
+        Report(WorkerId(JobName("acme", name), "u", 1, 0), Worker(0, HELLO.node, WorkerState.EXITED), made, 2)
+        for name, made in (("gone", kept), ("empty", ()))
+    ]
+    async with leading(OneTerm(), strays.append) as controller:
+        await told_until(controller, replace(HELLO, workers=tuple(said)), Acknowledge)
+    assert strays == [JobName("acme", "gone")]
 
 
 async def test_a_hello_that_comes_when_the_term_is_over_is_refused() -> None:
