@@ -17,6 +17,7 @@ from libs.cli.session import Session, with_session
 from libs.cli.tensors import read_inputs, tensor_to_json, tensors_from_json, type_name
 from libs.cli.values import BOUNDS
 from libs.common.errors import Internal, NotFound
+from libs.runtime.workload import workload as count_kernels
 
 _OPTIMIZE_S = 3600.0
 _DIGEST = "sha256:"
@@ -275,12 +276,14 @@ def workload(found: list[engine_pb2.OperatorSpec], atomic_count: int, backends: 
     Device-Cloud Collaborative Machine Learning", OSDI 2022.
     """
     kinds = [_kind(each) for each in found]
-    counts = {kind: kinds.count(kind) for kind in ("atomic", "transform", "composite", "static")}
-    rewritten = counts["transform"] + counts["composite"]
+    work = count_kernels(kinds, atomic_count, backends)
     return {
-        **counts,
-        "atomic_operators": atomic_count,
-        "backends": backends,
-        "before": (counts["atomic"] + rewritten) * backends,
-        "after": (atomic_count + 1) * backends + rewritten,
+        "atomic": work.atomic,
+        "transform": work.transform,
+        "composite": work.composite,
+        "static": kinds.count("static"),
+        "atomic_operators": work.atoms,
+        "backends": work.backends,
+        "before": work.before,
+        "after": work.after,
     }

@@ -10,9 +10,9 @@ from isthmus.engine.v1 import engine_pb2, plan_pb2
 from libs.cli.groups.model import workload
 from libs.cli.testing import FakeCloud
 from libs.runtime.atomic import ATOMICS
+from libs.runtime.workload import workload as count
 from services.engine.convert import operators
 from services.engine.domain.registry import REGISTRY
-from services.engine.domain.workload import workload as count
 from tests.unit.libs.cli.groups.conftest import Isthmus
 
 Kind = engine_pb2.OperatorSpec
@@ -227,7 +227,7 @@ def test_the_workload_is_what_the_engine_counts_itself(backends: int) -> None:
     answer = operators(REGISTRY, engine_pb2.ListOperatorsRequest(page_size=1000))
     assert not answer.next_page_token
     found = workload(list(answer.operators), len(answer.atomic_operators), backends)
-    counted = count(REGISTRY, len(ATOMICS), backends)
+    counted = count((operator.kind for operator in REGISTRY.values()), len(ATOMICS), backends)
     assert (found["before"], found["after"]) == (counted.before, counted.after)
     kinds = (found["atomic"], found["transform"], found["composite"], found["atomic_operators"])
     assert kinds == (counted.atomic, counted.transform, counted.composite, counted.atoms)

@@ -1,4 +1,4 @@
-"""What decomposition saves: kernels to write by hand with and without it, counted from the registry.
+"""What decomposition saves: kernels to write by hand with and without it, counted from the operators.
 
 Without it, every backend needs a kernel for every operator. With it, a backend needs the atomic operators and
 the raster, and each other operator one rule, once for all backends. (Walle, OSDI 2022, counts 1,954 and 1,055
@@ -8,10 +8,8 @@ for 124 operators over 16 backends.)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-from services.engine.domain.decompose.operator import Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,14 @@ class Workload:
         return 1 - self.after / self.before
 
 
-def workload(operators: Mapping[str, Operator], atoms: int, backends: int) -> Workload:
-    """Count the kernels for `backends` (at least 1); what is known when the plan is made needs none."""
-    kinds = Counter(operator.kind for operator in operators.values())
-    return Workload(backends, kinds["atomic"], kinds["transform"], kinds["composite"], atoms)
+def workload(kinds: Iterable[str], atoms: int, backends: int) -> Workload:
+    """Count the kernels for `backends` (at least 1).
+
+    Args:
+        kinds: of each operator: "atomic", "transform", "composite", or "static" for what is known when the
+            plan is made, and needs none.
+        atoms: how many atomic operators plans have.
+        backends: how many there are.
+    """
+    counts = Counter(kinds)
+    return Workload(backends, counts["atomic"], counts["transform"], counts["composite"], atoms)
