@@ -1,8 +1,8 @@
 """`python -m examples.demo.files FOLDER`: MovieLens-100K as files, to go through the demo's steps by hand.
 
-Written are `ratings.csv` and `items.csv` to train with, and events as JSON Lines of users whom training doesn't
-see: `recorded.jsonl`, the beginnings of some histories, to try versions over; and one device's, in the order in
-which it is fed, `before.jsonl`, `morning.jsonl`, `noon.jsonl` and `evening.jsonl`.
+Written are `ratings.csv` and `items.csv` to train with, and events as JSON Lines of users whom training
+doesn't see: `recorded.jsonl`, the beginnings of some histories, to try versions over; and one device's, in
+the order in which it is fed, `before.jsonl`, `morning.jsonl`, `noon.jsonl` and `evening.jsonl`.
 """
 
 from __future__ import annotations
