@@ -6,10 +6,12 @@ BIN := .venv/bin
 ARGS ?=
 # a service's name, for logs and restart: make logs S=deployer
 S ?=
+# how many runs of the demo `make faults` goes through
+SEEDS ?= 20
 
 .DEFAULT_GOAL := help
 .PHONY: help setup environment protos lint format type test unit contract integration e2e conformance stubs pins \
-	up down status logs restart demo clean
+	up down status logs restart demo faults clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,8 +81,11 @@ logs: environment ## show the last log lines (S=deployer: of one service)
 restart: environment ## restart the local stack (S=deployer: one service)
 	@$(BIN)/python -m deploy.local restart $(S) $(ARGS)
 
-demo: environment ## train a model, make it a plan, release it to eight devices, on real data
+demo: environment ## the main job on real data: train, serve, release, ask, tune, break, roll back
 	@$(BIN)/python -m examples.demo $(ARGS)
+
+faults: setup ## the demo with kill -9 of random services and agents (SEEDS=20 runs of it)
+	@SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/e2e/test_demo_faults.py -s $(ARGS)
 
 clean: ## remove what can be made again, except .venv and var
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis libs/protos/isthmus libs/protos/etcd_stubs libs/protos/inference
