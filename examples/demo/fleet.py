@@ -67,9 +67,9 @@ class Fleet:
             device.feed(lambda: self.rate)
 
     def allow(self, goals: Iterable[int]) -> None:
-        """Let each device have so many of its events."""
+        """Let each device have so many of its events, and no more."""
         for device, goal in zip(self.devices, goals, strict=True):
-            device.allowed = max(device.allowed, goal)
+            device.allowed = goal
 
     def wait(self, what: str, done: Callable[[], bool]) -> None:
         """Wait until `done()`; agents that ended by themselves are started again.

@@ -22,14 +22,15 @@ PREPARE = "tenant, keys and devices"
 PUBLISH = "publish, after a pre-flight"
 USE = "devices are in use, without the task"
 RELEASE = "release in steps"
-REPLAY = "replay histories on devices"
-TUNE = "tune the endpoint meanwhile"
+TUNE = "tune the endpoint while devices ask"
+REPLAY = "replay histories"
 BREAK = "release what fails in the field"
 COUNT = "count"
 
-_BEFORE_SHARE, _TRIALS_SHARE, _OPEN_SHARE = 0.5, 0.75, 0.85
-"""Of a device's events: those from before it has the task, before the endpoint is reconfigured, and before
-the bad version comes. However slow a machine is, there are some left for each."""
+_BEFORE_SHARE, _TRIALS_SHARE, _APPLY_SHARE, _OPEN_SHARE = 0.5, 0.62, 0.72, 0.88
+"""Of a device's events: those from before it has the task, from before the endpoint is reconfigured, from before
+the rest is replayed, and from before the bad version comes. However slow a machine is, there are some for each.
+"""
 _TRIALS_S = 100.0
 """How long the events before the reconfiguration last, at least."""
 _FAST = 250.0
@@ -81,7 +82,7 @@ class Ground:
 def titles(subject: Subject) -> list[str]:
     """Return the titles of all steps, in their order."""
     tune = (TUNE,) if subject.asks else ()
-    return [PREPARE, *subject.steps, PUBLISH, USE, RELEASE, REPLAY, *tune, BREAK, COUNT]
+    return [PREPARE, *subject.steps, PUBLISH, USE, RELEASE, *tune, REPLAY, BREAK, COUNT]
 
 
 class Story:
@@ -117,14 +118,14 @@ class Story:
                 self._use(scenario, step)
             with progress.step(RELEASE):
                 releases.release_good()
-            calm = self._replay()
             if scenario.endpoint:
                 with progress.step(TUNE) as step:
                     self._tune(cloud, scenario, step)
+            calm = self._replay()
             with progress.step(BREAK) as step:
                 ripe = [ripe_at(device.events, scenario) for device in fleet.devices]
                 # It has to meet what it fails on.
-                fleet.allow(ripe)
+                fleet.allow(max(device.allowed, at) for device, at in zip(fleet.devices, ripe, strict=True))
                 fleet.replay(ripe, "histories to be longer than any recorded", step)
                 step.share = None
                 fleet.allow(len(device.events) for device in fleet.devices)
@@ -169,31 +170,37 @@ class Story:
         fleet.feed(hands)
         before = [round(len(events) * _BEFORE_SHARE) for events in hands]
         fleet.rate = _FAST
-        fleet.allow(before)
+        self._allow(_BEFORE_SHARE)
         fleet.replay(before, "the devices to have been in use", step)
-        fleet.rate = self._plan.events_per_s
-        share = _TRIALS_SHARE if scenario.endpoint else _OPEN_SHARE
-        fleet.allow(round(len(events) * share) for events in hands)
+        # A release takes as long as it takes, and few runs confirm a version.
+        fleet.rate = self._plan.events_per_s / 4
+        self._allow(_OPEN_SHARE)
+
+    def _allow(self, share: float) -> None:
+        """Let the devices have so much of their events."""
+        self.fleet.allow(round(share * len(device.events)) for device in self.fleet.devices)
 
     def _tune(self, cloud: Cloud, scenario: Scenario, step: Step) -> None:
         """Tune the endpoint while devices go on asking, slowly: the trials run on the same cores."""
         fleet = self.fleet
+        self._allow(_TRIALS_SHARE)
         left = min(device.allowed - device.sent for device in fleet.devices)
         slowly = self._plan.events_per_s / 3
         fleet.rate = max(0.5, min(slowly, left / _TRIALS_S))
 
         def applying() -> None:
             fleet.rate = slowly
-            fleet.allow(round(len(device.events) * _OPEN_SHARE) for device in fleet.devices)
+            self._allow(_APPLY_SHARE)
 
         address = self._ground.tunnel_metrics
         tuning = Tuning(cloud, fleet, self._plan, scenario.endpoint, address, self._progress, self.report)
         tuning.run(step, applying)
-        fleet.rate = self._plan.events_per_s
 
     def _replay(self) -> tuple[float, float]:
         """Let the histories run on the good version for a while; return when that began and ended."""
         began = time.monotonic()
+        self.fleet.rate = self._plan.events_per_s
+        self._allow(_OPEN_SHARE)
         more = round(self._plan.replay_s * self._plan.events_per_s)
         with self._progress.step(REPLAY) as step:
             self._progress.say(f"replaying histories on {len(self.fleet.devices)} devices")

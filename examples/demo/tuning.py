@@ -21,9 +21,9 @@ from examples.demo.report import Report
 from libs.common.errors import Error, Unavailable
 
 EXPERIMENT = "batching"
-UNTUNED = ("--max-batch-rows", "1", "--instances", "1")
-"""How the endpoint is served before: each request by itself."""
-_VARY = ("max_batch_rows=1,4,16", "instance_count=1,2")
+UNTUNED = ("--max-batch-rows", "32", "--max-batch-delay", "10ms")
+"""How the endpoint is served before: held back for others, as where there is much more to do."""
+_VARY = ("max_batch_rows=1,4,16", "max_batch_delay_ms=0,2", "instance_count=1,2")
 _OBJECTIVE = "goodput_rps"
 _CALLERS = 4
 _PATIENCE_S, _PAUSE_S = 60.0, 0.5
