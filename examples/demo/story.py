@@ -28,8 +28,9 @@ BREAK = "release what fails in the field"
 COUNT = "count"
 
 _BEFORE_SHARE, _TRIALS_SHARE, _APPLY_SHARE, _OPEN_SHARE = 0.5, 0.62, 0.72, 0.88
-"""Of a device's events: those from before it has the task, from before the endpoint is reconfigured, from before
-the rest is replayed, and from before the bad version comes. However slow a machine is, there are some for each.
+"""Of a device's events: those from before it has the task, from before the endpoint is reconfigured, from
+before the rest is replayed, and from before the bad version comes. However slow a machine is, there are some
+for each.
 """
 _TRIALS_S = 100.0
 """How long the events before the reconfiguration last, at least."""

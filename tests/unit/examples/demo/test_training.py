@@ -75,12 +75,12 @@ def heard() -> Heard:
 
 
 @pytest.fixture
-def train(heard: Heard, tmp_path: Path) -> Callable[[Cloud], None]:
+def train(heard: Heard, tmp_path: Path) -> Callable[[Cloud], object]:
     """Go as far as the scenario."""
-    return lambda cloud: CLICK.scenario(cloud, tmp_path, heard, Report("test")) and None
+    return lambda cloud: CLICK.scenario(cloud, tmp_path, heard, Report("test"))
 
 
-def test_a_job_that_fails_at_once_is_told_with_its_log(train: Callable[[Cloud], None]) -> None:
+def test_a_job_that_fails_at_once_is_told_with_its_log(train: Callable[[Cloud], object]) -> None:
     cloud = ScriptedCloud(log="no module named torch\n")
     with pytest.raises(
         Precondition, match=r"(?s)STATE_FAILED: EXIT_CODE: exit code 7\nno module named torch"
@@ -96,7 +96,7 @@ def test_a_job_that_fails_at_once_is_told_with_its_log(train: Callable[[Cloud], 
         assert name in cloud.submitted
 
 
-def test_what_the_job_writes_is_said_and_counted(train: Callable[[Cloud], None], heard: Heard) -> None:
+def test_what_the_job_writes_is_said_and_counted(train: Callable[[Cloud], object], heard: Heard) -> None:
     log = [
         "epoch 1 of 1: training loss 0.6, validation AUC 0.7",
         "ranker, epoch 1 of 1: training loss 0.6",
@@ -113,6 +113,6 @@ def test_what_the_job_writes_is_said_and_counted(train: Callable[[Cloud], None],
     assert heard.shares == [None, 0.25, 0.5, 0.5, 0.75]
 
 
-def test_a_log_that_can_not_be_read_ends_the_step(train: Callable[[Cloud], None]) -> None:
+def test_a_log_that_can_not_be_read_ends_the_step(train: Callable[[Cloud], object]) -> None:
     with pytest.raises(Error, match="nobody home"):
         train(ScriptedCloud(broken=Error("nobody home")))
