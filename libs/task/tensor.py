@@ -51,12 +51,15 @@ def tensor_fault(tensor: Tensor) -> str:
         return f"has {len(tensor.shape)} dimensions, more than {MAX_DIMENSIONS}"
     if any(extent < 0 for extent in tensor.shape):
         return "has a negative dimension"
-    # Dimensions are of the sender's choice: bound their product before it grows.
+    # Dimensions are of the sender's choice: bound their product before it grows. One that is 0 doesn't make
+    # the others fit: numpy refuses such a shape.
     wanted = size
     for extent in tensor.shape:
-        wanted *= extent
+        wanted *= extent or 1
         if wanted > 2**62:
             return "has too many elements"
+    if 0 in tensor.shape:
+        wanted = 0
     if wanted != len(tensor.content):
         return f"has {len(tensor.content)} bytes where its shape needs {wanted}"
     return ""

@@ -20,7 +20,7 @@ from libs.common.service_config import ServiceConfig
 from libs.common.telemetry import MetricsServer, Telemetry, start_metrics_server
 from services.device_agent import AGENT_VERSION, folder
 from services.device_agent.access import ACCESS
-from services.device_agent.asking import Requests, any_asks
+from services.device_agent.asking import Requests, models_asked
 from services.device_agent.backoff import Backoff
 from services.device_agent.cloud import Cloud
 from services.device_agent.config import AgentConfig
@@ -239,7 +239,7 @@ class Agent:
             config.fenced_wait_s,
             self._frames,
             self.requests,
-            partial(any_asks, tasks),
+            lambda: bool(models_asked(tasks)),
         )
         self._cloud_loops = [puller.run, reporter.run, self.watcher.run, self.tunneller.run]
 
@@ -273,10 +273,11 @@ class Agent:
             self._loops.append(self.reader.run)
 
     async def _announce(self) -> None:
-        """Tell the loops that speak to the cloud of every change of what runs."""
+        """Tell whoever speaks to the cloud of every change of what runs."""
         seen = self.tasks.changed.rings
         while True:
             seen = await self.tasks.changed.wait(seen)
+            self.requests.keep(models_asked(self.tasks))
             self._frames.ring()
             self._reports.ring()
 

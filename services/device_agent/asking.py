@@ -8,7 +8,7 @@ a row weren't answered in time, there is no answer at once, so that a bad networ
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -81,9 +81,9 @@ class Requests:
         if len(self._open) >= _MAX_OPEN:
             return Reply(why=f"{_MAX_OPEN} requests are open already")
         breaker = self._breakers.setdefault(ask.model, Breaker())
-        if not breaker.lets(self._clock.monotonic()):
-            return Reply(why="paused, since requests were not answered in time")
         self._numbers += 1
+        if not breaker.lets(self._clock.monotonic(), self._numbers):
+            return Reply(why="paused, since requests were not answered in time")
         done: asyncio.Future[tuple[tuple[Tensor, ...] | None, str]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -98,12 +98,12 @@ class Requests:
             await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
             if done.done():
                 return _reply(ask, *done.result())
-            breaker.missed(self._clock.monotonic(), self._random.uniform(0.0, 1.0))
+            breaker.missed(self._clock.monotonic(), request.number, self._random.uniform(0.0, 1.0))
             if breaker.pauses:
                 self._tell(ask.model, "requests aren't answered in time; it is asked less often meanwhile")
             return Reply(why=f"no answer within {format_duration(ask.timeout_s)}")
         finally:
-            breaker.given_up()
+            breaker.given_up(request.number)
             late.cancel()
             self._forget(request)
 
@@ -119,6 +119,12 @@ class Requests:
             while len(self._given_up) > _MAX_GIVEN_UP:
                 self._given_up.popitem(last=False)
         request.done.cancel()
+
+    def keep(self, models: Collection[str]) -> None:
+        """Forget how it went with other models than these: nothing asks them any more."""
+        for model in self._breakers.keys() - set(models):
+            del self._breakers[model]
+        self._problems.clear_all(_SUBJECT, [f"{_SUBJECT}{model}" for model in models])
 
     # ---- the tunnel's side ----
 
@@ -203,10 +209,12 @@ def _reply(ask: Ask, outputs: tuple[Tensor, ...] | None, why: str) -> Reply:
     return Reply(tuple(found[name] for name in dict.fromkeys(ask.outputs)))
 
 
-def any_asks(tasks: Tasks) -> bool:
-    """Tell whether what runs may ask models in the cloud."""
+def models_asked(tasks: Tasks) -> frozenset[str]:
+    """Return the models in the cloud that what runs may ask."""
     running = (tasks.installed.get(version.key) for version in tasks.running().values())
-    return any(installed is not None and installed.manifest.endpoints for installed in running)
+    return frozenset(
+        model for installed in running if installed is not None for model in installed.manifest.endpoints
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from google.protobuf.duration_pb2 import Duration
 
 from isthmus.tunnel.v1 import tunnel_pb2
-from libs.task.tensor import MAX_ANSWER_BYTES, MAX_NAME_BYTES, Tensor, tensor_fault
+from libs.task.tensor import MAX_ANSWER_BYTES, MAX_NAME_BYTES, MAX_OUTPUTS, Tensor, tensor_fault
 
 _MAX_SHOWN = 200
 
@@ -34,6 +34,8 @@ def from_answer(answer: tunnel_pb2.Answer) -> tuple[tuple[Tensor, ...] | None, s
     if answer.failure_reason:
         text = f"{answer.failure_reason[:64]}: {answer.failure_message[:_MAX_SHOWN]}"
         return None, text.removesuffix(": ")
+    if len(answer.outputs) > MAX_OUTPUTS:
+        return None, f"the answer has more than {MAX_OUTPUTS} outputs"
     outputs = tuple(
         Tensor(output.name, output.datatype, tuple(output.shape), output.content) for output in answer.outputs
     )
@@ -41,6 +43,8 @@ def from_answer(answer: tunnel_pb2.Answer) -> tuple[tuple[Tensor, ...] | None, s
         return None, "the answer has no outputs"
     if sum(len(output.content) for output in outputs) > MAX_ANSWER_BYTES:
         return None, f"the answer has more than {MAX_ANSWER_BYTES} bytes"
+    if len({output.name for output in outputs}) < len(outputs):
+        return None, "the answer has two outputs of one name"
     for output in outputs:
         if len(output.name.encode()) > MAX_NAME_BYTES:
             return None, f"an output has a name of more than {MAX_NAME_BYTES} bytes"

@@ -135,7 +135,7 @@ class Housekeeper:
 
     async def bound_streams(self) -> None:
         """Forget streams that are done with; start anew those that have collected too many tombstones."""
-        await self._tasks.drop_streams()
+        dropped = await self._tasks.drop_streams()
         epochs = [self._random.bytes(16) for _ in range(_RESTARTS)]
         restarted = await self._database.run(
             lambda connection: frame_store.restart_streams(connection, self._max_tombstones, epochs)
@@ -143,5 +143,5 @@ class Housekeeper:
         for stream in restarted:
             text = f"more than {self._max_tombstones} entries waited; they were dropped, and it begins anew"
             self._problems.set(f"stream {stream}", text, "STREAM_RESTARTED")
-        if restarted:
+        if restarted or dropped:
             self._frames.ring()

@@ -284,7 +284,7 @@ class Tunneller:
             raise Unavailable(f"no answer from the tunnel for {_ACK_S:.0f} s", reason="NO_ACK")
 
     async def _until_others_are_due(self, carried: Mapping[str, bytes]) -> None:
-        """Return when a connection for other streams than `carried` (with their epochs) should take over.
+        """Return when a connection for other streams than `carried` (with their epochs), or none, is due.
 
         Frames of a stream left out wait for at most a turn per 64 streams. A stream that was forgotten does
         no harm on the connection.
@@ -295,7 +295,8 @@ class Tunneller:
             streams = await self._database.run(frame_store.list_streams, durable=False)
             others = [s for s in streams if carried.get(s.stream) != s.epoch]
             begun_anew = any(s.stream in carried for s in others)
-            if begun_anew or (others and len(carried) < _MAX_STREAMS):
+            unneeded = not streams and not self._asks()
+            if unneeded or begun_anew or (others and len(carried) < _MAX_STREAMS):
                 return
             left_s = turn_ends - self._clock.monotonic()
             if not any(s.waiting for s in others):

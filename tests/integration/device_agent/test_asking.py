@@ -32,6 +32,7 @@ async def asking(cloud, app, source=ASKS, **settings):
     cloud.publish(task(source=source, pending=4096, endpoints=RANKER, **settings))
     await cloud.want("d1", {"hello": "1"})
     await app.until_state("hello@1", "ACTIVE")
+    await app.until(lambda status: status.tunnel_connected)
 
 
 async def ask(app, number, **fields):
@@ -42,31 +43,16 @@ async def ask(app, number, **fields):
     return json.loads(found.result_json) if found.result_json else found
 
 
-async def answered(app, number):
-    """Ask until there is an answer: the connection may not be there yet."""
-    while True:
-        found = await ask(app, number)
-        if found["score"] is not None:
-            return found
-        number += 1000
-
-
 async def test_an_answer_of_the_cloud_reaches_the_script(cloud, agent_config):
     cloud.tunnel.model = score
     async with running(Agent(agent_config())) as app:
         await asking(cloud, app)
-        first = await answered(app, 7)
-        assert first["score"] == first["n"] / 2
         asked = [await ask(app, number) for number in range(1, 4)]
         assert [each["score"] for each in asked] == [0.5, 1.0, 1.5]
         assert all(not each["log"] for each in asked)
-        status = await app.until(lambda s: s.counters.answer_count >= 4)
-        assert status.tunnel_connected
-        counters = status.counters
-        assert counters.answer_count == len(cloud.tunnel.requests)
-        assert counters.request_bytes == 32 * len(cloud.tunnel.requests)
-        assert counters.answer_bytes == 4 * counters.answer_count
-        assert counters.request_count >= counters.answer_count
+        counters = (await app.status()).counters
+        assert counters.request_count == counters.answer_count == len(cloud.tunnel.requests) == 3
+        assert (counters.request_bytes, counters.answer_bytes) == (3 * 32, 3 * 4)
         assert (counters.late_answer_count, counters.refused_request_count) == (0, 0)
 
 
@@ -75,11 +61,11 @@ async def test_nothing_leaves_but_declared_inputs(cloud, agent_config):
     cloud.tunnel.model = score
     async with running(Agent(agent_config())) as app:
         await asking(cloud, app)
-        await answered(app, 7)
         found = await ask(app, 11, secret="alice-was-here")
         assert found["score"] == 5.5
     sent = b"".join(data for messages in cloud.wire.values() for data in messages)
     assert b"alice-was-here" not in sent
+    assert len(cloud.tunnel.requests) == 1
     for data in cloud.wire["Connect"]:
         message = tunnel_pb2.ConnectRequest.FromString(data)
         if message.HasField("request"):
@@ -140,12 +126,19 @@ async def test_what_is_not_declared_is_refused_counted_and_fails_the_run(cloud, 
 async def test_a_cloud_without_models_is_none_at_once(cloud, agent_config):
     async with running(Agent(agent_config())) as app:
         await asking(cloud, app)
-        while True:
-            found = await ask(app, 1)
-            if cloud.tunnel.requests:
-                break
+        found = await ask(app, 1)
         assert found["score"] is None
         assert found["log"] == ["ask ranker: NO_SERVING: no models here"]
+        await app.until_problem("model ranker: NO_SERVING")
+
+
+async def test_nothing_is_kept_for_a_task_that_is_gone(cloud, agent_config):
+    async with running(Agent(agent_config())) as app:
+        await asking(cloud, app)
+        await ask(app, 1)
+        await app.until_problem("model ranker: NO_SERVING")
+        await cloud.want("d1", {})
+        await app.until(lambda status: not status.tunnel_connected and not status.problems)
 
 
 async def test_an_answer_that_comes_too_late_is_dropped_and_counted(cloud, agent_config):
@@ -158,22 +151,21 @@ async def test_an_answer_that_comes_too_late_is_dropped_and_counted(cloud, agent
     async with running(Agent(agent_config())) as app:
         cloud.tunnel.model = score
         await asking(cloud, app)
-        await answered(app, 7)
         cloud.tunnel.model = slow
-        found = await ask(app, 1, timeout="50ms")
-        assert found["score"] is None
-        assert found["log"] == ["ask ranker: no answer within 50ms"]
+        made = []
+        while not cloud.tunnel.requests:  # on a busy machine the time may be over before it is sent
+            made.append(await ask(app, len(made), timeout="50ms"))
+        assert {each["score"] for each in made} == {None}
+        assert made[0]["log"] == ["ask ranker: no answer within 50ms"]
         release.set()
-        status = await app.until(lambda s: s.counters.late_answer_count == 1)
-        assert status.counters.answer_count == len(cloud.tunnel.requests) - 1
-        assert (await ask(app, 2))["score"] == 1.0
+        status = await app.until(lambda s: s.counters.late_answer_count >= 1)
+        assert (status.counters.request_count, status.counters.answer_count) == (len(made), 0)
 
 
 async def test_without_the_cloud_the_device_goes_on_and_asks_again_after_its_return(cloud, agent_config):
     cloud.tunnel.model = score
     async with running(Agent(agent_config())) as app:
         await asking(cloud, app)
-        await answered(app, 7)
         await cloud.stop()
         await app.until(lambda s: not s.tunnel_connected)
         for number in range(1, 6):
@@ -181,7 +173,8 @@ async def test_without_the_cloud_the_device_goes_on_and_asks_again_after_its_ret
             assert found["score"] is None
             assert found["log"] == ["ask ranker: not connected to the cloud"]
         await cloud.start()
-        assert (await answered(app, 8))["score"] is not None
+        await app.until(lambda s: s.tunnel_connected)
+        assert (await ask(app, 8))["score"] == 4.0
 
 
 async def test_a_connection_without_streams_is_known_before_anything_is_asked(cloud, agent_config):
@@ -200,7 +193,6 @@ async def test_a_connection_that_ends_answers_what_is_open_with_none(cloud, agen
     async with running(Agent(agent_config())) as app:
         cloud.tunnel.model = score
         await asking(cloud, app)
-        await answered(app, 7)
 
         async def never(request):
             hangs.set()
@@ -219,12 +211,12 @@ async def test_requests_and_frames_share_the_connection(cloud, agent_config):
     cloud.tunnel.model = score
     async with running(Agent(agent_config(vm_workers=2))) as app:
         await asking(cloud, app, source, uploads={"out": {"n": ("NUMBER", 0)}})
-        await answered(app, 7)
         for number in range(100, 140):
             await app.go(first=number, user=f"u{number % 4}", n=number)
-        await app.until(lambda s: s.counters.success_count >= 41 and not s.pending_run_count)
+        await app.until(lambda s: s.counters.success_count == 40 and not s.pending_run_count)
         results = [json.loads(result.result_json) for result in await app.all_results()]
-        assert all(each["score"] == each["n"] / 2 for each in results if each["n"] >= 100 and each["n"] < 140)
+        assert sorted(each["n"] for each in results) == list(range(100, 140))
+        assert all(each["score"] == each["n"] / 2 for each in results)
         await cloud.until(
             lambda: {
                 json.loads(frame.payload)["n"] for frame in cloud.frames["d1", "hello/out"].values()
@@ -243,7 +235,6 @@ async def test_a_run_made_again_after_an_interruption_asks_again(cloud, agent_co
     async with running(Agent(agent_config())) as app:
         cloud.tunnel.model = score
         await asking(cloud, app)
-        await answered(app, 7)
         cloud.tunnel.model = never
         done = len(await app.all_results())
         await app.go(first=1, n=1)
@@ -254,5 +245,6 @@ async def test_a_run_made_again_after_an_interruption_asks_again(cloud, agent_co
         found = json.loads((await app.results(done + 1))[-1].result_json)
         # At once after a start there is no connection yet; the result is the run's, made once.
         assert found["n"] == 1
-        assert (await answered(app, 8))["score"] is not None
+        await app.until(lambda s: s.tunnel_connected)
+        assert (await ask(app, 8))["score"] == 4.0
     assert len(cloud.tunnel.requests) > before

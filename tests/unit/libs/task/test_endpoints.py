@@ -134,6 +134,7 @@ def test_a_fault_in_a_manifest_is_named(change, says):
         ([replace(ITEM, shape=(-1,))], "INPUT_TYPE", "negative dimension"),
         ([replace(ITEM, shape=(1,) * 9)], "INPUT_TYPE", "9 dimensions"),
         ([replace(ITEM, shape=(2**40, 2**40))], "INPUT_TYPE", "too many elements"),
+        ([replace(ITEM, shape=(0, 2**40, 2**40))], "INPUT_TYPE", "too many elements"),
         ([Tensor("item", "INT64", (2,), bytes(16))], "INPUT_TOO_LARGE", "more than the declared 1"),
         ([Tensor("item", "INT64", (0, 7), b"")], "INPUT_TOO_LARGE", "a dimension of 7, more than"),
     ],

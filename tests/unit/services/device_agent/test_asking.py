@@ -163,6 +163,30 @@ async def test_a_new_connection_ends_the_pause(requests, clock):
     assert (await asking).outputs == (SCORE,)
 
 
+async def test_how_it_went_with_a_model_is_forgotten_with_the_last_task_that_asks_it(requests, clock):
+    await late(requests, clock, 3)
+    requests.keep(["ranker", "other"])
+    assert (await requests.ask(ask())).why.startswith("paused")
+    assert len(problems(requests)) == 1
+    requests.keep(["other"])
+    assert problems(requests) == []
+    asking, request = await start(requests)
+    requests.answered(answer(request.id, SCORE))
+    assert (await asking).outputs == (SCORE,)
+
+
+async def test_requests_that_are_late_together_begin_with_the_first_pause(requests, clock):
+    together = [asyncio.create_task(requests.ask(ask())) for _ in range(8)]
+    await clock.wait_for_sleepers(8)
+    clock.advance(0.2)
+    await asyncio.gather(*together)
+    assert (await requests.ask(ask())).why.startswith("paused")
+    clock.advance(0.5)
+    trial, request = await start(requests)
+    requests.answered(answer(request.id, SCORE))
+    assert (await trial).outputs == (SCORE,)
+
+
 async def test_open_requests_are_bounded(requests):
     open_ = [asyncio.create_task(requests.ask(ask())) for _ in range(16)]
     await asyncio.sleep(0)
@@ -189,6 +213,9 @@ async def test_wanted_outputs_are_picked_here_and_a_missing_one_is_named(request
         ((Tensor("s", "BYTES", (1,), b"x"),), "output 's' has the unknown datatype 'BYTES'"),
         ((Tensor("s", "FP32", (2,), b"1234"),), "output 's' has 4 bytes where its shape needs 8"),
         ((Tensor("s", "FP32", (-1, -1), b"1234"),), "output 's' has a negative dimension"),
+        ((Tensor("s", "FP32", (0, 2**62), b""),), "output 's' has too many elements"),
+        ((SCORE, SCORE), "the answer has two outputs of one name"),
+        ((SCORE,) * 33, "the answer has more than 32 outputs"),
         ((Tensor("s" * 129, "BOOL", (1,), b"1"),), "an output has a name of more than 128 bytes"),
         ((Tensor("s", "BOOL", (2**20 + 1,), bytes(2**20 + 1)),), "the answer has more than 1048576 bytes"),
     ],

@@ -122,6 +122,15 @@ def test_an_answer_comes_back_as_it_was_encoded(arrays, datatype, shape, random)
     assert as_tensor(arrays.encode("y", array, datatype)) == Tensor("y", datatype, tuple(shape), content)
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(list(DATATYPES)), st.lists(st.integers(0, 3) | st.integers(0, 2**62), max_size=8))
+def test_a_shape_that_passes_for_a_tensors_is_one_that_arrays_have(arrays, datatype, shape):
+    if not tensor_fault(Tensor("y", datatype, tuple(shape), b"")):
+        tensor = {"name": "y", "datatype": datatype, "shape": shape, "content": ""}
+        (array,) = arrays.decode([tensor]).values()
+        assert array.shape == tuple(shape)
+
+
 def test_without_numpy_it_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "numpy", None)
     arrays = Arrays(lambda: 0)
