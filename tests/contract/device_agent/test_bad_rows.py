@@ -1,25 +1,16 @@
 """A row that can't be used is dropped alone, counted, and never in the way of the others."""
 
 import logging
-import sqlite3
 
 import pytest
 
 from libs.task.event import Event
 from services.device_agent.domain.rollout import Stage
-from services.device_agent.store import events, frames, runs, schema, values, versions
+from services.device_agent.store import events, frames, runs, values, versions
 from services.device_agent.store.runs import NewRun
 from services.device_agent.store.versions import Moment
 
 FAULT = ValueError("Alice")
-
-
-@pytest.fixture
-def connection():
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    schema.migrate(connection)
-    yield connection
-    connection.close()
 
 
 def event(number, time_s=None):
