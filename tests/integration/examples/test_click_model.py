@@ -10,10 +10,19 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+import torch
 
 from deploy.local.layout import ROOT
-from examples.training.click_model.log import RANKER_WINDOW, WINDOW, Shown, read_items, read_shown
-from examples.training.click_model.ranker import half_stars
+from examples.training.click_model.export import export_ranker
+from examples.training.click_model.log import (
+    MAX_ITEMS,
+    RANKER_WINDOW,
+    WINDOW,
+    Shown,
+    read_items,
+    read_shown,
+)
+from examples.training.click_model.ranker import Ranker, RankerNetwork, half_stars
 from tests.unit.examples.training.conftest import write_log
 
 Files = tuple[Path, Path]
@@ -96,6 +105,23 @@ def test_it_learns_and_writes_what_it_learnt(tmp_path: Path, files: Files) -> No
     assert sum(each.nbytes for each in sent) == metrics["cascade_request_bytes"]
     assert policy["window"] == RANKER_WINDOW
     assert json.loads((found[0] / "items.json").read_text("utf-8"))["index"]["7"] == 7
+
+
+def test_the_ranker_takes_films_by_all_numbers_of_16_bits(tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    ranker = Ranker([RankerNetwork(np.zeros((MAX_ITEMS + 1, 2), np.float32))]).eval()
+    export_ranker(ranker, tmp_path / "ranker.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "ranker.onnx", providers=["CPUExecutionProvider"])
+    item = np.array([1, 2**15 - 1, 2**15, MAX_ITEMS], np.uint16)
+    history, halves = np.zeros((2, 4, RANKER_WINDOW), np.uint16)
+    history[:, :2] = [[1, 2**15]] * 3 + [[MAX_ITEMS, 1]]
+    halves[:, :2] = [10, 1]
+    halves = halves.astype(np.uint8)
+    (given,) = session.run(["click"], {"item": item, "history": history, "ratings": halves})
+    with torch.no_grad():
+        wanted = ranker(*(torch.from_numpy(each.astype(np.int64)) for each in (item, history, halves)))
+    assert wanted.std() > 0
+    assert given == pytest.approx(wanted.numpy(), abs=1e-5)
 
 
 @pytest.mark.timeout(120)
