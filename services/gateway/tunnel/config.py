@@ -82,8 +82,8 @@ class TunnelConfig(ServiceConfig):
     max_requests: int = field(
         default=512,
         metadata={
-            "help": "devices' requests to models that are open at once; more are refused. Each takes up to "
-            "256 KiB, its answer up to 1 MiB",
+            "help": "devices' requests to models that are open at once; more are refused. A tenant may hold "
+            "as many as it leaves free. Each takes up to 256 KiB, its answer up to 1 MiB",
             "min": 1,
             "max": 65_536,
         },

@@ -101,7 +101,7 @@ async def test_many_devices_at_once(tmp_path: Path, process: Process, deployer: 
     await client.put("m")
     await client.create("m", "v1", await deployer.client().upload(mlp()))
     (expected,) = (await client.infer("m", x=X)).values()
-    async with running_tunnel(tmp_path, serving_target=process.target, max_requests=64) as served:
+    async with running_tunnel(tmp_path, serving_target=process.target, max_requests=128) as served:
         devices = [await connect(served, f"phone-{number}") for number in range(10)]
         for device in devices:
             await device.send(*(ask(number, X) for number in range(1, 21)))

@@ -4,8 +4,9 @@
                 └──────── refusal ────────────┘
 
 A request has a place from when it is taken until its answer is handed over or its time is over. Places are
-bounded for each connection and for all together; whoever asks beyond hears so at once. What waits for a
-device that doesn't read is bounded too: beyond, its messages aren't read any more.
+bounded for each connection, for each tenant beside the others, and for all together; whoever asks beyond
+hears so at once. What waits for a device that doesn't read is bounded too: beyond, its messages aren't read
+any more.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import Protocol
 
 from libs.common.clock import Clock
 from libs.common.errors import Error, Exhausted, Invalid, Unavailable
+from libs.common.shares import Shares
 from services.gateway.tunnel.domain.checks import Limits, check_answer, check_request, check_request_id
 from services.gateway.tunnel.domain.frame import Device
 from services.gateway.tunnel.domain.requests import Answer, Fate, Models, Request
@@ -41,36 +43,41 @@ class Observer(Protocol):
 
 
 class Places:
-    """Counts the requests of all connections. Belongs to one event loop."""
+    """Shares the places for requests out among tenants. Belongs to one event loop."""
 
     def __init__(self, limit: int, observer: Observer) -> None:
-        self.limit = limit
+        """`limit`: places of all connections together."""
+        self._shares = Shares(limit)
         self._observer = observer
-        self._taken = 0
 
-    def take(self) -> bool:
-        """Take a place if there is one."""
-        if self._taken >= self.limit:
-            return False
-        self._change(1)
-        return True
+    def take(self, tenant: str) -> None:
+        """Take a place.
 
-    def give_back(self) -> None:
+        Raises:
+            Exhausted: TOO_MANY_REQUESTS, when the tenant has as many as it may beside the others.
+        """
+        if not self._shares.take(tenant):
+            raise Exhausted(
+                f"{self._shares.held_by(tenant)} requests of your tenant's devices are open, as many as may "
+                f"be beside those of others, of {self._shares.limit} in all; ask again later",
+                reason="TOO_MANY_REQUESTS",
+            )
+        self._observer.asking(self._shares.held)
+
+    def give_back(self, tenant: str) -> None:
         """Give one back."""
-        self._change(-1)
-
-    def _change(self, by: int) -> None:
-        self._taken += by
-        self._observer.asking(self._taken)
+        self._shares.give_back(tenant)
+        self._observer.asking(self._shares.held)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Open:
     """A request that has a place. Times are monotonic."""
 
     request: Request
     taken: float
     deadline: float
+    task: asyncio.Task[None] | None = None
 
 
 class Asking:
@@ -128,9 +135,9 @@ class Asking:
             return
         now = self._clock.monotonic()
         asked = self._open[request.id] = _Open(request, now, now + request.timeout_s)
-        task = asyncio.create_task(self._ask(models, asked))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        asked.task = asyncio.create_task(self._ask(models, asked))
+        self._tasks.add(asked.task)
+        asked.task.add_done_callback(self._tasks.discard)
 
     async def room(self) -> None:
         """Wait until the device has read enough of what waits for it."""
@@ -146,6 +153,8 @@ class Asking:
             if fate is Fate.REFUSED:
                 return answer
             asked = self._open[answer.id]
+            assert asked.task is not None
+            asked.task.cancel()
             late = self._clock.monotonic() >= asked.deadline
             self._end(asked, Fate.LATE if late else fate)
             if not late:
@@ -181,11 +190,7 @@ class Asking:
                 "some are answered",
                 reason="TOO_MANY_REQUESTS",
             )
-        if not self._places.take():
-            raise Exhausted(
-                f"{self._places.limit} requests of all devices are open, as many as may; ask again later",
-                reason="TOO_MANY_REQUESTS",
-            )
+        self._places.take(self._device.tenant)
         return self._models
 
     async def _ask(self, models: Models, asked: _Open) -> None:
@@ -212,6 +217,13 @@ class Asking:
                 request.id, None, "INTERNAL", "something went wrong in the tunnel; it has been logged"
             )
         self._tell(answer, fate)
+        # A device that doesn't read keeps a place, and an answer's memory, no longer than it would wait.
+        await self._clock.sleep(asked.deadline - self._clock.monotonic())
+        if self._open.get(request.id) is asked:
+            self._waiting.remove((answer, fate))
+            self._room.set()
+            self._end(asked, Fate.LATE)
+            self._wake()
 
     def _tell(self, answer: Answer, fate: Fate) -> None:
         if not self._closed:
@@ -220,8 +232,9 @@ class Asking:
 
     def _end(self, asked: _Open, fate: Fate) -> None:
         """Give the request's place back, once."""
-        if self._open.pop(asked.request.id, None) is not None:
-            self._places.give_back()
+        if self._open.get(asked.request.id) is asked:
+            del self._open[asked.request.id]
+            self._places.give_back(self._device.tenant)
             self._observer.asked(fate, self._clock.monotonic() - asked.taken)
 
 

@@ -51,7 +51,7 @@ class Limits:
     requests: int = 16
     """Requests of a connection that are open; more are refused."""
     requests_in_all: int = 512
-    """Requests of all connections that are open; more are refused."""
+    """Requests of all connections that are open; more are refused. A tenant may hold as many as it leaves."""
     request_bytes: int = 256 * 1024
     """Content of a request's inputs."""
     answer_bytes: int = 1024 * 1024
