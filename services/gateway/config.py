@@ -67,7 +67,7 @@ class GatewayConfig(ServiceConfig):
         default=1024 * 1024 * 1024,
         metadata={
             "help": "bytes of all requests above 64 KiB that are in hand; more are refused, to keep memory "
-            "bounded",
+            "bounded. A tenant may hold as many as it leaves free",
             "min": 1024,
         },
     )

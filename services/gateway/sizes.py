@@ -8,8 +8,10 @@ from collections.abc import Awaitable
 from typing import Any
 
 from libs.common.errors import Exhausted, Invalid
+from libs.common.shares import Shares
 from services.gateway.domain.routes import Method
 from services.gateway.proxy import Behaviour, Context
+from services.gateway.visit import current_visit
 
 SERVING = "serving"
 """The upstream whose messages hold tensors."""
@@ -23,13 +25,12 @@ class Sizes:
     def __init__(self, max_message_bytes: int, max_held_bytes: int) -> None:
         """`max_message_bytes`: of a request to anybody but serving; `max_held_bytes`: of all in hand."""
         self._max_message_bytes = max_message_bytes
-        self._max_held_bytes = max_held_bytes
-        self._held_bytes = 0
+        self._shares = Shares(max_held_bytes)
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the larger requests in hand."""
-        return self._held_bytes
+        return self._shares.held
 
     def bound(self, method: Method, behaviour: Behaviour) -> Behaviour:
         """Return `behaviour` within the bounds; streams pass message by message and stay as they are."""
@@ -52,16 +53,15 @@ class Sizes:
         return bounded
 
     async def _held(self, size: int, behaviour: Behaviour, request: bytes, context: Context) -> Any:
-        # One alone always may, however small the bound.
-        if self._held_bytes and self._held_bytes + size > self._max_held_bytes:
+        tenant = current_visit().caller.identity.tenant
+        if not self._shares.take(tenant, size):
             raise Exhausted(
-                f"requests in hand have {self._held_bytes} bytes; {size} more are too many: try again "
-                "in a moment",
+                f"your tenant's requests in hand have {self._shares.held_by(tenant)} bytes; {size} more are "
+                "too many beside those of others: try again in a moment",
                 reason="TOO_MANY_BYTES",
                 retry_after_s=0.5,
             )
-        self._held_bytes += size
         try:
             return await behaviour(request, context)
         finally:
-            self._held_bytes -= size
+            self._shares.give_back(tenant, size)

@@ -147,3 +147,32 @@ async def test_requests_in_hand_are_bounded_together(tmp_path: Path) -> None:
         gate.set()
         assert [await small, await second] == [b"done", b"done"]
         assert held() == 0
+
+
+async def test_a_tenant_whose_requests_are_stalled_leaves_bytes_to_others(tmp_path: Path) -> None:
+    upstream, gate, came = FakeUpstream(), asyncio.Event(), []
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        came.append(len(request))
+        if len(request) == MIB:
+            await gate.wait()
+        return b"done"
+
+    upstream.on(INFER, answer)
+    key, text = make_key("other", 1)
+    async with (
+        serving(upstream) as port,
+        running_gateway(config(tmp_path, port, max_held_bytes=8 * MIB), await store_with(KEY, key)) as (
+            _,
+            channel,
+        ),
+    ):
+        call = channel.unary_unary(INFER.path)
+        stalled = [asyncio.ensure_future(call(bytes(MIB), metadata=ME)) for _ in range(4)]
+        await eventually(lambda: len(came) == 4)
+        error = error_from_rpc(await refusal(call(bytes(MIB), metadata=ME)))
+        assert error.reason == "TOO_MANY_BYTES"
+        assert f"your tenant's requests in hand have {4 * MIB} bytes; {MIB} more" in error.message
+        assert await call(bytes(2 * MIB), metadata=bearer(text)) == b"done"
+        gate.set()
+        assert await asyncio.gather(*stalled) == [b"done"] * 4
