@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -51,14 +52,16 @@ def small(shown: Shown, rows: slice) -> tuple[np.ndarray, ...]:
 
 @pytest.mark.timeout(330)
 def test_it_learns_and_writes_what_it_learnt(tmp_path: Path, files: Files) -> None:
-    found = []
-    for name in ("one", "two"):
-        folder = tmp_path / name
+    found = [tmp_path / "one", tmp_path / "two"]
+    for folder in found:
         folder.mkdir()
-        done = train(folder, files, "--epochs", "3", "--ranker-epochs", "4")
+    with ThreadPoolExecutor(len(found)) as threads:  # each a process of one thread
+        runs = list(
+            threads.map(lambda folder: train(folder, files, "--epochs", "3", "--ranker-epochs", "4"), found)
+        )
+    for done in runs:
         assert done.returncode == 0, done.stderr
         assert "epoch 3 of 3: training loss" in done.stdout
-        found.append(folder)
     # The same seed gives the same bytes.
     for model in ("model.onnx", "ranker.onnx"):
         assert (found[0] / model).read_bytes() == (found[1] / model).read_bytes()
