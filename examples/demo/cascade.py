@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -83,9 +83,9 @@ class Cascade:
             f"over {gained['users']} users)",
         )
 
-    def expected(self, events: Iterable[Event]) -> dict[str, Value]:
+    def expected(self, events: Iterable[Event], wanted: Container[str]) -> dict[str, Value]:
         """See `Reference.expected`."""
-        return self._reference.expected(events)
+        return self._reference.expected(events, wanted)
 
     def agrees(self, value: Value, expected: Value) -> bool:
         """Tell whether a device's result is the expected one: both scores, and where it is from."""

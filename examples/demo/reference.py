@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,9 @@ class Reference:
     ranker_window: int
     """Past ratings that the cloud's sees."""
 
-    def expected(self, events: Iterable[Event]) -> dict[str, Value]:
-        """Return both scores of each film by the id of the event that brought it on the screen."""
-        shown = list(self.windows(events))
+    def expected(self, events: Iterable[Event], wanted: Container[str]) -> dict[str, Value]:
+        """Return both scores of each film by the id of the event, if wanted, that brought it on the screen."""
+        shown = [each for each in self.windows(events) if each[0] in wanted]
         if not shown:
             return {}
         item = np.array([film for _, film, _ in shown], np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,8 +41,9 @@ class Scenario:
     the bad version fails on it."""
     declared: frozenset[str]
     """Fields that the manifest lets leave the device."""
-    expected: Callable[[Iterable[Event]], dict[str, Value]]
-    """From a device's events in the order they were fed: the right result by the id of its last event."""
+    expected: Callable[[Iterable[Event], Container[str]], dict[str, Value]]
+    """From a device's events in the order they were fed, and the ids of those that results are there for: the
+    right result by the id of its last event."""
     agrees: Callable[[Value, Value], bool]
     """Whether a device's result is the expected one."""
     endpoint: str = ""
@@ -123,7 +124,7 @@ def profile(context: Context) -> dict[str, object]:
             (number, each.time_s > until_s) for number, each in enumerate(events) if matches(each)
         ],
         declared=frozenset({"total", "profile"}),
-        expected=lambda events: _counts(events, chosen, name),
+        expected=lambda events, _: _counts(events, chosen, name),
         agrees=_agrees,
     )
 

@@ -160,6 +160,6 @@ SCENARIO = Scenario(
     recorded=(),
     dooms=lambda _: [],
     declared=frozenset(),
-    expected=lambda _: {},
+    expected=lambda events, wanted: {},
     agrees=lambda value, expected: True,
 )
