@@ -36,7 +36,7 @@ class Reference:
     """Past ratings that the cloud's sees."""
 
     def expected(self, events: Iterable[Event], wanted: Container[str]) -> dict[str, Value]:
-        """Return both scores of each film by the id of the event, if wanted, that brought it on the screen."""
+        """Return both scores of each film by the id of the event, if wanted, that brought it up."""
         shown = [each for each in self.windows(events) if each[0] in wanted]
         if not shown:
             return {}
