@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
 
+import psutil
 import pytest
 
 from deploy.local.stack import Stack
@@ -16,8 +17,9 @@ pytestmark = pytest.mark.timeout(300)
 
 SCRIPT = """
 def run(context):
-    n = context.events[-1].fields["n"]
-    answer = context.ask("scale", {"x": [[n, 1.0]]}, timeout="5s")
+    fields = context.events[-1].fields
+    n = fields["n"]
+    answer = context.ask("scale", {"x": [[n, 1.0]]}, timeout=fields.get("timeout", "5s"))
     return {"n": n, "y": None if answer is None else answer["y"].tolist(), "log": context.log_lines}
 """
 WITHOUT_OTHERS = (*WITHOUT, "engine", "scheduler", "tuner", "simulator")
@@ -32,10 +34,10 @@ class Device:
         self.agent = agent
         self.numbers = count(1)
 
-    def ask(self) -> dict:
+    def ask(self, **fields: str) -> dict:
         """Let the task run once; return its result, which there is whatever the cloud does."""
         n = next(self.numbers)
-        self.agent.send(event(n, f"e{n}"))
+        self.agent.send(event(n, f"e{n}", **fields))
         results = until("a result", lambda: self.agent.results()[n - 1 :], lambda: self.agent.log)
         found = json.loads(results[0].result_json)
         assert found["n"] == n
@@ -90,6 +92,23 @@ def test_while_a_part_of_the_cloud_is_down_the_device_goes_on_and_asks_again_aft
     device.stack.wait_healthy(victim)
     found = device.answered()
     assert found["y"] == [[2.0 * found["n"], 2.0]]
+
+
+@pytest.mark.parametrize("victim", ["serving", "tunnel", "gateway"])
+def test_while_a_part_of_the_cloud_hangs_the_device_goes_on_and_asks_again_after(
+    device: Device, victim: str
+) -> None:
+    device.answered()
+    process = psutil.Process(device.stack.pid(victim))
+    process.suspend()  # worse than dead: the connection stays and nobody answers
+    try:
+        found = [device.ask(timeout="100ms") for _ in range(5)]
+    finally:
+        process.resume()
+    assert {each["y"] for each in found} == {None}
+    assert found[0]["log"] == ["ask scale: no answer within 100ms"]
+    found_after = device.answered()
+    assert found_after["y"] == [[2.0 * found_after["n"], 2.0]]
 
 
 def test_a_run_that_a_kill_of_the_agent_interrupts_is_made_once(device: Device) -> None:
