@@ -8,7 +8,7 @@ a row weren't answered in time, there is no answer at once, so that a bad networ
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -74,7 +74,7 @@ class Requests:
         self._breakers: dict[str, Breaker] = {}
 
     async def ask(self, ask: Ask, traceparent: str = "") -> Reply:
-        """Send a request that the manifest allows and wait for its answer, no longer than its time."""
+        """Send a request that the manifest allows and wait for its whole answer, no longer than its time."""
         self.counts["request_count"] += 1
         if not self._connected:
             return Reply(why="not connected to the cloud")
@@ -97,7 +97,7 @@ class Requests:
             futures: set[asyncio.Future[object]] = {done, late}  # type: ignore[arg-type]
             await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
             if done.done():
-                return _reply(ask, *done.result())
+                return Reply(*done.result())
             breaker.missed(self._clock.monotonic(), request.number, self._random.uniform(0.0, 1.0))
             if breaker.pauses:
                 self._tell(ask.model, "requests aren't answered in time; it is asked less often meanwhile")
@@ -199,16 +199,6 @@ class Requests:
         return counts
 
 
-def _reply(ask: Ask, outputs: tuple[Tensor, ...] | None, why: str) -> Reply:
-    if outputs is None or not ask.outputs:
-        return Reply(outputs, why)
-    found = {output.name: output for output in outputs}
-    missing = [name for name in ask.outputs if name not in found]
-    if missing:
-        return Reply(why=f"the model has no output {missing[0][:64]!r}; it has: {', '.join(found)[:200]}")
-    return Reply(tuple(found[name] for name in dict.fromkeys(ask.outputs)))
-
-
 def models_asked(tasks: Tasks) -> frozenset[str]:
     """Return the models in the cloud that what runs may ask."""
     running = (tasks.installed.get(version.key) for version in tasks.running().values())
@@ -257,6 +247,7 @@ class RunAsks:
                 reply = await self._requests.ask(ask, current.traceparent)
                 if reply.outputs is None:
                     current.fail(reply.why)
+            reply = _pick(reply, ask.outputs)
         inputs = tuple(replace(tensor, content=tensor.content[:_SHOWN_BYTES]) for tensor in ask.inputs)
         self.made.append(
             Asked(
@@ -269,3 +260,14 @@ class RunAsks:
             )
         )
         return reply
+
+
+def _pick(reply: Reply, wanted: Sequence[str]) -> Reply:
+    """Return the outputs that the script wants. Their names stay on the device: a span must not have them."""
+    if reply.outputs is None or not wanted:
+        return reply
+    found = {output.name: output for output in reply.outputs}
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        return Reply(why=f"the model has no output {missing[0][:64]!r}; it has: {', '.join(found)[:200]}")
+    return Reply(tuple(found[name] for name in dict.fromkeys(wanted)))

@@ -23,7 +23,7 @@ class Span:
     span: trace.Span = trace.INVALID_SPAN
 
     def fail(self, why: str) -> None:
-        """Say that it came to nothing."""
+        """Say that it came to nothing; `why` leaves the device, so it says nothing of an event."""
         self.span.set_status(trace.StatusCode.ERROR, why)
 
 
@@ -48,8 +48,16 @@ class Spans:
             yield _NONE
             return
         context = extract([("traceparent", parent)] if parent else [])
-        with tracer.start_as_current_span(name, context, attributes=attributes) as span:
-            yield Span(_traceparent(), span)
+        # What an exception says may quote an event, so only its kind is told.
+        with tracer.start_as_current_span(
+            name, context, attributes=attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            current = Span(_traceparent(), span)
+            try:
+                yield current
+            except Exception as error:
+                current.fail(type(error).__name__)
+                raise
 
 
 def _traceparent() -> str:

@@ -6,6 +6,9 @@ from struct import pack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from isthmus.tunnel.v1 import tunnel_pb2
 from libs.common.telemetry import Telemetry
@@ -48,6 +51,13 @@ def answer(number, *outputs, **members):
         tunnel_pb2.Tensor(name=t.name, datatype=t.datatype, shape=t.shape, content=t.content) for t in outputs
     ]
     return tunnel_pb2.Answer(id=number, outputs=tensors, **members)
+
+
+def manifest():
+    made = make_manifest()
+    made.endpoints.add(model="ranker").inputs.add(name="item", datatype="INT64")
+    made.min_agent_version = "0.3.0"
+    return check_manifest(made)
 
 
 async def start(requests, *arguments, **keywords):
@@ -196,14 +206,33 @@ async def test_open_requests_are_bounded(requests):
 
 
 async def test_wanted_outputs_are_picked_here_and_a_missing_one_is_named(requests):
+    asks = RunAsks(requests, manifest(), Spans(Telemetry("test")), "")
     other = Tensor("other", "BOOL", (1,), b"\1")
-    asking, request = await start(requests, outputs=("other",))
+    asking = asyncio.create_task(asks.answer(ask(outputs=("other",))))
+    request = (await requests.next()).request
     assert list(request.outputs) == []  # a name would be text that no manifest declares
     requests.answered(answer(request.id, SCORE, other))
     assert await asking == Reply((other,))
-    asking, request = await start(requests, outputs=("scores",))
-    requests.answered(answer(request.id, SCORE))
+    asking = asyncio.create_task(asks.answer(ask(outputs=("scores",))))
+    requests.answered(answer((await requests.next()).request.id, SCORE))
     assert (await asking).why == "the model has no output 'scores'; it has: score"
+
+
+async def test_a_span_says_what_the_cloud_said_and_nothing_of_the_scripts(requests):
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    spans = Spans(Telemetry("test", tracer_provider=provider))
+    asks = RunAsks(requests, manifest(), spans, "")
+    for members in ({}, {"failure_reason": "NO_SERVING"}):
+        asking = asyncio.create_task(asks.answer(ask(outputs=("alice",))))
+        outputs = () if members else (SCORE,)
+        requests.answered(answer((await requests.next()).request.id, *outputs, **members))
+        await asking
+    with pytest.raises(ValueError, match="alice"), spans.span("run", ""):
+        raise ValueError("alice")
+    told = [(span.name, span.status.description, len(span.events)) for span in exporter.get_finished_spans()]
+    assert told == [("ask", None, 0), ("ask", "NO_SERVING", 0), ("run", "ValueError", 0)]
 
 
 @pytest.mark.parametrize(
@@ -257,10 +286,7 @@ def test_tensors_pass_both_ways_unchanged(kinds):
 
 
 async def test_a_run_asks_only_what_its_manifest_declares(requests):
-    manifest = make_manifest()
-    manifest.endpoints.add(model="ranker").inputs.add(name="item", datatype="INT64")
-    manifest.min_agent_version = "0.3.0"
-    asks = RunAsks(requests, check_manifest(manifest), Spans(Telemetry("test")), "")
+    asks = RunAsks(requests, manifest(), Spans(Telemetry("test")), "")
     refused = await asks.answer(ask(model="rankr"))
     assert "did you mean 'ranker'?" in refused.refusal
     asking = asyncio.create_task(asks.answer(ask()))
