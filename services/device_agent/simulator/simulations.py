@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from libs.common.blobs import BlobRef
 from libs.common.clock import Clock
 from libs.common.errors import Error, Exhausted, Internal, Invalid, Unavailable
-from libs.common.fsio import disk_errors
+from libs.common.fsio import disk_errors, remove_tree
 from libs.common.names import TaskName, shown
 from libs.common.rand import Randomness
 from libs.common.sizes import size_text
@@ -222,7 +222,8 @@ class Simulations:
                 watching.result()
                 return failed(
                     TOO_MUCH_WRITTEN,
-                    f"its scripts wrote more than {size_text(self._limits.scratch_bytes)} of files",
+                    f"its scripts wrote more than {size_text(self._limits.scratch_bytes)} of files, or "
+                    "folders that can't be looked into",
                 )
             raise Internal(
                 f"the simulation's process was silent for {deadline_s + _GRACE_S:g} s",
@@ -258,7 +259,10 @@ def _read(said: Mapping[str, Any]) -> Verdict:
 
 
 def _fits(folder: Path, room: int) -> bool:
-    """Tell whether less than `room` bytes of disk are used under `folder`; symlinks aren't followed."""
+    """Tell whether less than `room` bytes of disk are used under `folder`; symlinks aren't followed.
+
+    Where nobody can look, because paths are too long or a folder forbids it, there may be any amount.
+    """
     left, folders = room, [folder]
     while folders and left >= 0:
         try:
@@ -270,22 +274,17 @@ def _fits(folder: Path, room: int) -> bool:
                         folders.append(Path(entry.path))
                     if left < 0:
                         break
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue  # removed while we looked
+        except OSError:
+            return False
     return left >= 0
 
 
 async def _remove(folder: Path) -> None:
     """Remove a folder, though a worker that is being killed may still write there."""
     for _ in range(_REMOVALS):
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        if not await asyncio.to_thread(os.path.lexists, folder):
+        if await asyncio.to_thread(remove_tree, folder):
             return
-        await asyncio.to_thread(_unlink, folder)
         await asyncio.sleep(_REMOVAL_PAUSE_S)
     _log.error("a simulation's folder can't be removed", extra={"folder": str(folder)})
-
-
-def _unlink(path: Path) -> None:
-    if not path.is_dir() or path.is_symlink():
-        path.unlink(missing_ok=True)

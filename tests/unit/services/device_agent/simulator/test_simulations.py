@@ -1,6 +1,7 @@
 """Room, fetching, what a simulation's process may say: no processes, a fake clock."""
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,33 @@ async def test_too_much_written_fails_the_version(rig: Rig) -> None:
     rig.clock.advance(1.0)
     verdict = await running
     assert (verdict.passed, verdict.reason) == (False, "SCRATCH_FULL")
+    assert list(rig.folder.iterdir()) == []
+
+
+def nested(folder: Path, name: str) -> None:
+    """Make folders in folders, more than a path can name."""
+    there = os.open(folder, os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir(name, dir_fd=there)
+        below = os.open(name, os.O_RDONLY, dir_fd=there)
+        os.close(there)
+        there = below
+    os.close(there)
+
+
+async def test_folders_beyond_what_a_path_can_name_fail_the_version_and_are_removed(rig: Rig) -> None:
+    rig.during.clear()
+    running = asyncio.create_task(rig.simulate())
+    await rig.clock.wait_for_sleepers()
+    (folder,) = rig.folder.iterdir()
+    nested(folder / "agent", "d" * 200)
+    rig.clock.advance(1.0)
+    verdict = await running
+    assert (verdict.passed, verdict.reason) == (False, "SCRATCH_FULL")
+    assert "can't be looked into" in verdict.message
+    assert list(rig.folder.iterdir()) == []
+    nested(rig.folder, "d")
+    await rig.simulations.sweep()
     assert list(rig.folder.iterdir()) == []
 
 
