@@ -13,7 +13,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -129,9 +129,9 @@ class VersionFiles:
                             if offset + len(chunk) > blob.size_bytes:
                                 text = f"{blob.digest}: longer than the {blob.size_bytes} bytes expected"
                                 raise Untrusted(text, reason="DIGEST_MISMATCH")
-                            await asyncio.to_thread(_write, file, chunk)
+                            await _to_the_end(_write, file, chunk)
                             offset += len(chunk)
-                await asyncio.to_thread(os.fsync, file.fileno())
+                await _to_the_end(os.fsync, file.fileno())
             finally:
                 # Here, not in a thread: a second cancellation would leave it open. Nothing is buffered.
                 file.close()
@@ -291,6 +291,23 @@ def _resume(part: Path, size_bytes: int) -> int:
 def _close_opened(opening: asyncio.Task[BinaryIO]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
+
+
+async def _to_the_end(function: Callable[..., None], *arguments: object) -> None:
+    """Call a function in a thread; cancelled meanwhile, however often, let it end before going on.
+
+    Else the file would be closed, or the next attempt would begin to write it, under the thread's hands.
+    """
+    work = asyncio.create_task(asyncio.to_thread(function, *arguments))
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # nobody is told: it was given up
+        raise
 
 
 def _write(file: BinaryIO, data: bytes) -> None:

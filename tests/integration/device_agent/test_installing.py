@@ -119,6 +119,39 @@ async def test_a_download_that_is_cancelled_while_its_file_opens_leaves_none_ope
             await asyncio.sleep(0.01)
 
 
+async def test_a_download_that_is_cancelled_closes_its_file_after_what_is_being_written(cloud, tmp_path):
+    writes, goes_on, closed_meanwhile = threading.Event(), threading.Event(), []
+
+    class Slow(io.FileIO):
+        def write(self, data):
+            writes.set()
+            goes_on.wait()
+            closed_meanwhile.append(self.closed)
+            return super().write(data)
+
+    class Origin:
+        async def read_blob(self, digest, offset, size):
+            yield b"data"
+
+    files = VersionFiles(tmp_path, 0, lambda path, mode: Slow(path, mode))
+    files.prepare()
+    digest = sha256_of(b"data")
+    fetching = asyncio.create_task(files.fetch(Origin(), Blob(digest, 4)))
+    await asyncio.to_thread(writes.wait)
+    for _ in range(2):
+        fetching.cancel()
+        await asyncio.sleep(0)
+    assert not fetching.done()
+    goes_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    assert closed_meanwhile == [False]
+    (part,) = (tmp_path / "blobs").iterdir()
+    assert part.read_bytes() == b"data"
+    await files.fetch(cloud, Blob(digest, 4))  # what was written is gone on with
+    assert cloud.calls["ReadBlob"] == 0
+
+
 async def test_too_little_space_is_found_before_anything_is_fetched(cloud, agent_config):
     cloud.publish(task(resources={"big": bytes(100_000)}))
     await cloud.want("d1", {"hello": "1"})
