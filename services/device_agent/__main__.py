@@ -31,13 +31,13 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         from services.device_agent import trying
 
         return trying.main(argv[1:], environ)
-    if argv[:1] == ["simulation"]:  # started by the simulator alone: its pid, a folder, seconds
+    if argv[:1] == ["simulation"]:  # started by the simulator alone: its pid, a folder, seconds, what holds
         from services.device_agent.simulator import leash
 
         leash.hold(int(argv[1]))
         from services.device_agent.simulator import child
 
-        return child.main(argv[2], float(argv[3]))
+        return child.main(argv[2], float(argv[3]), argv[4:])
     role, rest = _take_role(argv)
     if role == "simulator":
         from libs.common.process import run_service

@@ -5,13 +5,13 @@ device. What a device would pull comes from wherever the caller has the files, a
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from isthmus.trust.v1 import trust_pb2
 from libs.common.clock import SystemClock
-from libs.common.errors import Invalid, Precondition
+from libs.common.errors import Internal, Invalid, Precondition
 from libs.common.rand import Randomness
 from libs.task.manifest import CheckedManifest
 from libs.trust.digests import sha256_of
@@ -105,6 +105,7 @@ async def run_trial(
     observe: Callable[[Made], None] = lambda made: None,
     tally: Tally | None = None,
     socket: Path | None = None,
+    demanded: Collection[str] = (),
 ) -> Outcome:
     """Run a version over recorded events and return what came of it.
 
@@ -118,8 +119,10 @@ async def run_trial(
         observe: told of each run.
         tally: is added to, for whoever looks at it before the end.
         socket: where the agent's socket goes, at most 100 bytes; None for a place in `home`.
+        demanded: what must hold in the task VM (see `VmStats.confinement`) before any script is loaded.
 
     Raises:
+        Internal: NOT_CONFINED, when this kernel lacks what is demanded.
         Precondition: when the version wants another agent or Python, or doesn't load.
         Invalid: when no line is an event.
     """
@@ -146,6 +149,14 @@ async def run_trial(
     agent.runner.observe = made
     try:
         await agent.start()
+        missing = sorted(set(demanded) - set(agent.vm.stats().confinement))
+        if missing:
+            raise Internal(
+                f"scripts can't be confined here ({' and '.join(missing)} missing), so none is run; run this "
+                "on Linux 5.13 or newer with Landlock and seccomp, or, for people you trust, with "
+                "--allow-unconfined",
+                reason="NOT_CONFINED",
+            )
         await _install(agent, payload, manifest, origin, randomness)
         await _run_all(agent, manifest.task)
         return await _outcome(agent, manifest, tally)

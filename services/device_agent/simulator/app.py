@@ -1,6 +1,7 @@
 """The composition root: builds the simulator out of its parts and runs it."""
 
 import contextlib
+from functools import partial
 from pathlib import Path
 
 from libs.common.blobs import BlobClient, BlobRef
@@ -26,6 +27,8 @@ from services.device_agent.simulator.service import SimulatorService
 from services.device_agent.simulator.simulations import Limits, Simulations
 
 NAME = "simulator"
+# Without these a tenant's script could read this service's key, and by it other tenants' files.
+_CONFINEMENT = ("landlock", "seccomp")
 
 
 class TenantBlobs:
@@ -76,7 +79,7 @@ async def run(config: SimulatorConfig) -> None:
         simulations = Simulations(
             scratch,
             TenantBlobs(BlobClient(channel)),
-            run_child,
+            partial(run_child, demanded=() if config.allow_unconfined else _CONFINEMENT),
             Limits(
                 config.max_simulations, config.deadline_s, config.scratch_bytes, config.disk_reserve_bytes
             ),

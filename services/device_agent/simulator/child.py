@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from isthmus.deployer.v1 import manifest_pb2
@@ -26,10 +27,11 @@ _KINDS = (Invalid, Exhausted, Unavailable, Internal)
 _ROOM_BYTES = 8 * 1024 * 1024
 
 
-async def simulate(folder: Path, deadline_s: float) -> Verdict:
-    """Run what is in `folder` and return the verdict.
+async def simulate(folder: Path, deadline_s: float, demanded: Collection[str]) -> Verdict:
+    """Run what is in `folder` and return the verdict; `demanded` must hold in its task VM.
 
     Raises:
+        Internal: when it doesn't.
         Invalid: when a line of the events is none.
         Exhausted: when the disk is full.
     """
@@ -53,6 +55,7 @@ async def simulate(folder: Path, deadline_s: float) -> Verdict:
                 SystemRandomness(),
                 tally=tally,
                 socket=Path("s"),
+                demanded=demanded,
             )
     except TimeoutError:
         if shutil.disk_usage(folder).free < _ROOM_BYTES:
@@ -72,7 +75,7 @@ async def simulate(folder: Path, deadline_s: float) -> Verdict:
     return judge(outcome, recording)
 
 
-def main(folder: str, deadline_s: float) -> int:
+def main(folder: str, deadline_s: float, demanded: Collection[str]) -> int:
     """Run a simulation as a process; return its exit status, 0 when it said something."""
     logging.basicConfig(level=logging.ERROR)
     # The agent's socket is named relative to here: a socket's path must be short.
@@ -80,7 +83,7 @@ def main(folder: str, deadline_s: float) -> int:
     os.umask(0o077)
     said: dict[str, object]
     try:
-        said = {"verdict": asyncio.run(simulate(Path(folder), deadline_s)).to_json()}
+        said = {"verdict": asyncio.run(simulate(Path(folder), deadline_s, demanded)).to_json()}
     except Error as error:
         kind = next((base.__name__ for base in _KINDS if isinstance(error, base)), Internal.__name__)
         said = {"error": {"class": kind, "reason": error.reason, "message": error.message}}

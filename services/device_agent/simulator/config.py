@@ -51,6 +51,13 @@ class SimulatorConfig(ServiceConfig):
         default=256 * _MIB,
         metadata={"help": "bytes that a simulation may write besides its version's files", "min": _MIB},
     )
+    allow_unconfined: bool = field(
+        default=False,
+        metadata={
+            "help": "try versions though the kernel can't keep scripts from this machine's files and sockets "
+            "(no Landlock or seccomp); only where every author may read this service's key"
+        },
+    )
     disk_reserve_bytes: int = field(
         default=64 * _MIB, metadata={"help": "disk space that simulations leave free", "min": 0}
     )

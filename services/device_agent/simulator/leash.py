@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,11 @@ def hold(parent: int) -> None:
         os._exit(1)
 
 
-async def run_child(folder: Path, deadline_s: float) -> Mapping[str, Any]:
+async def run_child(folder: Path, deadline_s: float, demanded: Collection[str] = ()) -> Mapping[str, Any]:
     """Run a simulation's process over `folder` and return what it said; it has ended then, whatever happened.
 
     Call it on the main thread's loop: the kernel's leash holds to the thread that started the process.
+    `demanded` names what must confine scripts.
 
     Raises:
         Internal: when it ended without a word.
@@ -46,6 +47,7 @@ async def run_child(folder: Path, deadline_s: float) -> Mapping[str, Any]:
         str(os.getpid()),
         str(folder),
         str(deadline_s),
+        *demanded,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -1,10 +1,7 @@
 """A real simulator under faults: full, killed, given up; it goes on, and leaves nothing behind."""
 
-import asyncio
-import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,45 +13,10 @@ from libs.common.status import rpc_errors
 from libs.task.testing import make_manifest
 from services.device_agent.simulator.testing import Bench, lines, running_bench
 from services.device_agent.vm.testing import until
+from tests.integration.device_agent.simulator.endless import ENDLESS, alive, children, endless
 
 State = preflight_pb2.Preflight.State
 FINE = "def pre(context): return {}\n"
-ENDLESS = "def pre(context):\n    while True: pass\n"
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def children(pid: int) -> list[int]:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return [each for each in map(int, found) if alive(each)]
-    return []
-
-
-@contextlib.asynccontextmanager
-async def endless(bench: Bench, **change: object) -> AsyncIterator[tuple[asyncio.Task[object], list[int]]]:
-    """Have a version simulated whose run doesn't end; yields the call, and its processes once they run."""
-    recording = bench.recording(lines(1))
-    manifest = bench.version(ENDLESS, wall_time_s=60, **change)
-    call = asyncio.create_task(bench.caller.simulate(manifest, recording))
-    try:
-        processes: list[int] = []
-
-        def running() -> bool:
-            processes[:] = children(bench.simulator.pid)
-            processes.extend(worker for child in tuple(processes) for worker in children(child))
-            return len(processes) > 1 or call.done()
-
-        await until(running, "a simulation with a worker")
-        yield call, processes
-    finally:
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
 
 
 async def gone(bench: Bench, processes: list[int]) -> None:
