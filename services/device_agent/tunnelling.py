@@ -107,6 +107,7 @@ class Tunneller:
             seen = self.bell.rings
             streams = self._choose(await self._database.run(frame_store.list_streams))
             if not streams and not self._asks():
+                self._problems.clear(_SUBJECT)  # whatever it was: no connection is wanted
                 await self.bell.wait(seen)
                 continue
             try:

@@ -141,6 +141,15 @@ async def test_nothing_is_kept_for_a_task_that_is_gone(cloud, agent_config):
         await app.until(lambda status: not status.tunnel_connected and not status.problems)
 
 
+async def test_a_tunnel_that_nothing_needs_any_more_is_no_problem(cloud, agent_config):
+    async with running(Agent(agent_config())) as app:
+        await asking(cloud, app, "def run(context):\n    raise ValueError\n", max_failures=1)
+        await cloud.stop()
+        await app.until_problem("tunnel: ")
+        await app.go()  # it fails, and with it the only version that asks
+        await app.until(lambda status: not any(text.startswith("tunnel: ") for text in status.problems))
+
+
 async def test_an_answer_that_comes_too_late_is_dropped_and_counted(cloud, agent_config):
     release = asyncio.Event()
 
