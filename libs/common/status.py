@@ -106,6 +106,15 @@ def error_from_rpc(rpc_error: grpc.aio.AioRpcError) -> Error:
     return kind(message, reason=reason, metadata=metadata, retry_after_s=retry_after_s)
 
 
+def is_made_up(rpc_error: grpc.aio.AioRpcError) -> bool:
+    """Tell whether no handler decided on the status of a failed call.
+
+    Every answer of a service has trailers. A status without was made up on this side of the connection, which
+    could break at any moment, or by a server that cancels its calls as it goes down.
+    """
+    return not rpc_error.trailing_metadata()
+
+
 @contextmanager
 def rpc_errors() -> Iterator[None]:
     """Turn a failed call inside the block into the `Error` that it stands for."""

@@ -9,6 +9,10 @@ from libs.task.jsontext import check_text, child, fault, show
 
 MAX_BYTES = 64 * 1024
 MAX_FIELDS = 64
+MAX_RECORDING_BYTES = 16 * 1024 * 1024
+"""Of a recording that versions are tried over, JSON Lines."""
+MAX_RECORDING_EVENTS = 10_000
+"""Of the same."""
 MAX_LIST = 1024
 MAX_NAME_LENGTH = 128
 MAX_TIME_S = 253_402_300_800.0  # the year 10000: a time in milliseconds is refused rather than believed

@@ -3,9 +3,10 @@
 import grpc
 
 from isthmus.device_agent.v1 import simulator_pb2, simulator_pb2_grpc
-from libs.common.client import on_behalf_of, rpc_errors
+from libs.common.client import on_behalf_of
 from libs.common.errors import Error, Exhausted, Internal, Invalid, Unavailable
 from libs.common.names import TaskName
+from libs.common.status import error_from_rpc, is_made_up
 from services.deployer import convert, convert_tasks
 from services.deployer.domain.model import BlobRef, Preflight
 
@@ -28,17 +29,24 @@ class RemoteSimulator:
             events=None if events is None else convert.blob(events),
         )
         try:
-            with on_behalf_of(str(task)), rpc_errors():
+            with on_behalf_of(str(task)):
                 answer = await self._stub.Simulate(request, timeout=self._timeout_s)
-        except (Invalid, Exhausted, Internal):
-            raise
-        except Unavailable as error:
-            what = "is too slow" if error.reason == "DEADLINE_EXCEEDED" else "can't be reached"
-            raise _unavailable(what, error) from error
-        except Error as error:
-            # That it doesn't know us, or lacks a file that we have, isn't the caller's fault.
-            raise _unavailable("can't try it", error) from error
+        except grpc.aio.AioRpcError as failed:
+            raise _failure(failed) from failed
         return convert_tasks.preflight_value(answer.preflight)
+
+
+def _failure(failed: grpc.aio.AioRpcError) -> Error:
+    """Return what a failed call means to whoever publishes."""
+    error = error_from_rpc(failed)
+    if error.reason == "DEADLINE_EXCEEDED":
+        return _unavailable("is too slow", error)
+    if is_made_up(failed) or isinstance(error, Unavailable):
+        return _unavailable("can't be reached", error)
+    if isinstance(error, Invalid | Exhausted | Internal):
+        return error
+    # That it doesn't know us, or lacks a file that we have, isn't the caller's fault.
+    return _unavailable("can't try it", error)
 
 
 def _unavailable(what: str, error: Error) -> Unavailable:

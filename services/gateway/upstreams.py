@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from libs.common.clock import Clock
 from libs.common.errors import Unavailable
-from libs.common.status import error_from_rpc
+from libs.common.status import error_from_rpc, is_made_up
 from services.gateway.domain.routes import Method
 
 _log = logging.getLogger(__name__)
@@ -61,9 +61,7 @@ class Upstream:
         """Return what to tell a caller whose call didn't get through to the service; None when it did."""
         if error.code() is grpc.StatusCode.UNAUTHENTICATED:
             return self._mistrusts(error)
-        # Every answer of a service has trailers: a status without was made up on this side of the connection,
-        # or by a server that cancels its calls as it goes down.
-        if error.code() not in _AWAY or error.trailing_metadata():
+        if error.code() not in _AWAY or not is_made_up(error):
             return None
         self._count_unreachable(self.name)
         return Unavailable(

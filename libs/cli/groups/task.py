@@ -22,6 +22,7 @@ from libs.cli.trial import try_task
 from libs.cli.values import version_name
 from libs.common.errors import Invalid, NotFound, Precondition
 from libs.common.names import check_id
+from libs.task.event import MAX_RECORDING_BYTES
 from libs.task.manifest import CheckedManifest
 from libs.task.source import FILE_NAME
 from libs.trust.keys import SigningKey
@@ -31,7 +32,6 @@ _FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Pa
 
 # A simulation may take a minute, and its files must get there: longer than the deployer waits for it.
 _SIMULATION_S = 240.0
-_MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 _TEMPLATE = {
     "task": "",
@@ -203,9 +203,9 @@ def _recording(events: Path | None) -> Path | None:
     if events is None:
         return None
     size = blob_of(events).size_bytes
-    if size > _MAX_EVENT_BYTES:
+    if size > MAX_RECORDING_BYTES:
         raise Invalid(
-            f"--events: {events} has {human_bytes(size)}, more than {human_bytes(_MAX_EVENT_BYTES)}; "
+            f"--events: {events} has {human_bytes(size)}, more than {human_bytes(MAX_RECORDING_BYTES)}; "
             "give a shorter recording",
             reason="TOO_LARGE",
         )

@@ -4,19 +4,23 @@ Nothing is locked and no transaction is open while the simulator works; what it 
 the transaction that publishes.
 """
 
+from dataclasses import replace
 from typing import Protocol
 
 from libs.common.clock import Clock
-from libs.common.errors import Invalid, Precondition
+from libs.common.errors import Exhausted, Invalid, Precondition
 from libs.common.names import TaskName
+from libs.common.shares import Shares
 from libs.common.sizes import size_text
+from libs.task.event import MAX_RECORDING_BYTES
 from services.deployer.domain.blobs import check_ref
 from services.deployer.domain.model import BlobRef, Preflight, PreflightState
 from services.deployer.domain.signals import Meter
 from services.deployer.store import Store
 
-MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""Of a recording; how many events it may hold, the simulator says."""
+# Versions that are being tried. Whoever waits takes the place of a call, and a simulator may be stalled.
+_AT_ONCE = 32
+_BUSY_RETRY_S = 5.0
 
 
 class Simulator(Protocol):
@@ -47,6 +51,7 @@ class Preflights:
         self._simulator = simulator
         self._meter = meter
         self._clock = clock
+        self._places = Shares(_AT_ONCE)
 
     async def run(self, task: TaskName, version: str, signed: bytes, events: BlobRef | None) -> Preflight:
         """Return how a new version did; SKIPPED without a simulator.
@@ -66,11 +71,19 @@ class Preflights:
         if self._simulator is None:
             self._meter.preflight("skipped", 0.0)
             return Preflight(state=PreflightState.SKIPPED, events=events)
+        if not self._places.take(task.tenant):
+            raise Exhausted(
+                f"{self._places.held_by(task.tenant)} versions of your tenant are being tried, as many as may "
+                "be beside those of others; try again",
+                reason="TOO_MANY_PREFLIGHTS",
+                retry_after_s=_BUSY_RETRY_S,
+            )
         started, outcome = self._clock.monotonic(), "error"
         try:
-            found = await self._simulator.simulate(task, signed, events)
+            found = replace(await self._simulator.simulate(task, signed, events), events=events)
             outcome = found.state.name.lower()
         finally:
+            self._places.give_back(task.tenant)
             self._meter.preflight(outcome, self._clock.monotonic() - started)
         if found.state is not PreflightState.PASSED:
             raise _failed(task, version, found)
@@ -80,9 +93,9 @@ class Preflights:
         if events is None:
             return await self._store.read(lambda tx: tx.newest_events(task))
         digest = check_ref(events, "events").digest
-        if events.size_bytes > MAX_EVENT_BYTES:
+        if events.size_bytes > MAX_RECORDING_BYTES:
             raise _bad_events(
-                f"has {size_text(events.size_bytes)}, more than {size_text(MAX_EVENT_BYTES)}; "
+                f"has {size_text(events.size_bytes)}, more than {size_text(MAX_RECORDING_BYTES)}; "
                 "give a shorter recording",
                 "TOO_LARGE",
             )

@@ -4,12 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libs.common.errors import Invalid
-from libs.task.event import Event
+from libs.task.event import MAX_RECORDING_EVENTS, Event
 from services.device_agent.replay import Lines
 from services.device_agent.store.events import FilePosition
 
-MAX_BYTES = 16 * 1024 * 1024
-MAX_EVENTS = 10_000
 _BLOCK_BYTES = 256 * 1024
 _SHOWN = 3
 
@@ -53,9 +51,10 @@ def read_recording(path: Path) -> Recording:
                     if not event.event_id or event.event_id not in ids:
                         found.append((event, end.line))
                         ids.add(event.event_id)
-            if count > MAX_EVENTS:
+            if count > MAX_RECORDING_EVENTS:
                 raise _invalid(
-                    f"has more than {MAX_EVENTS:,} events; give a shorter recording", "TOO_MANY_EVENTS"
+                    f"has more than {MAX_RECORDING_EVENTS:,} events; give a shorter recording",
+                    "TOO_MANY_EVENTS",
                 )
     if faults:
         raise _invalid("; ".join(faults[:_SHOWN]), "BAD_EVENTS")

@@ -18,8 +18,9 @@ from libs.common.fsio import disk_errors, remove_tree
 from libs.common.names import TaskName, shown
 from libs.common.rand import Randomness
 from libs.common.sizes import size_text
+from libs.task.event import MAX_RECORDING_BYTES
 from libs.task.manifest import CheckedManifest
-from services.device_agent.simulator import child, recording
+from services.device_agent.simulator import child
 from services.device_agent.simulator.leash import to_its_end
 from services.device_agent.simulator.verdict import TOO_MUCH_WRITTEN, Verdict, failed, verdict_from_json
 
@@ -135,9 +136,9 @@ class Simulations:
                 f"manifest.task: {shown(manifest.task)} is not the parent's, {task.task!r}",
                 reason="WRONG_TASK",
             )
-        if events is not None and events.size_bytes > recording.MAX_BYTES:
+        if events is not None and events.size_bytes > MAX_RECORDING_BYTES:
             raise Invalid(
-                f"events: has {size_text(events.size_bytes)}, more than {size_text(recording.MAX_BYTES)}; "
+                f"events: has {size_text(events.size_bytes)}, more than {size_text(MAX_RECORDING_BYTES)}; "
                 "give a shorter recording",
                 reason="TOO_LARGE",
                 metadata={"field": "events"},

@@ -11,7 +11,7 @@ from inference import open_inference_pb2_grpc
 from libs.common.client import Channel, on_behalf_of
 from libs.common.errors import Error, Internal, Invalid, Unavailable
 from libs.common.names import DeviceName
-from libs.common.status import error_from_rpc
+from libs.common.status import error_from_rpc, is_made_up
 from libs.common.telemetry import Telemetry, extract
 from services.gateway.tunnel import convert_requests as convert
 from services.gateway.tunnel.domain.frame import Device
@@ -76,8 +76,7 @@ def _failure(failed: grpc.aio.AioRpcError) -> Error | TimeoutError:
             "folder and to both machines' clocks",
             reason="SERVING_MISTRUST",
         )
-    # Every answer of a service has trailers: a status without was made up on this side of the connection.
-    if not failed.trailing_metadata():
+    if is_made_up(failed):
         if failed.code() in _AWAY:
             return Unavailable(
                 "serving can't be reached; it may be restarting: ask again later",

@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from libs.common import errors
 from libs.common.errors import Error
-from libs.common.status import CODES, DETAILS_TRAILER, code_of, details_of, error_from_rpc, message_of
+from libs.common.status import (
+    CODES,
+    DETAILS_TRAILER,
+    code_of,
+    details_of,
+    error_from_rpc,
+    is_made_up,
+    message_of,
+)
 
 KINDS = [
     kind
@@ -93,3 +101,9 @@ def test_a_status_always_fits_a_header(text: str, metadata: dict[str, str]) -> N
     error = errors.Invalid(text, metadata=metadata)
     assert len(message_of(error).encode()) <= 2003
     assert len(details_of(error, "d")) * 4 / 3 + 2003 < 8000
+
+
+def test_a_status_that_came_without_trailers_is_made_up() -> None:
+    assert is_made_up(arrived(grpc.StatusCode.INTERNAL, "Internal error from Core"))
+    details = details_of(errors.Internal("x"), "tunnel.isthmus")
+    assert not is_made_up(arrived(grpc.StatusCode.INTERNAL, "x", (DETAILS_TRAILER, details)))

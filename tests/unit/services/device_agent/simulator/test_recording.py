@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from libs.common.errors import Invalid
-from libs.task.event import event_from_json
+from libs.task.event import MAX_RECORDING_EVENTS, event_from_json
 from libs.task.testing import attempt, make_event
-from services.device_agent.simulator.recording import MAX_EVENTS, read_recording
+from services.device_agent.simulator.recording import read_recording
 
 
 def line(time_s: float = 1.0, **more: object) -> bytes:
@@ -46,7 +46,7 @@ def test_an_event_that_repeats_an_id_is_stored_once_and_has_no_line(tmp_path: Pa
         (line() + b'\n{"type": "__x", "time_s": "soon"}', "BAD_EVENTS", "events: line 2.*time_s"),
         (b"x\n" * 9, "BAD_EVENTS", "line 1.*line 2.*line 3"),
         (line() + b"\n" + b"x" * 300_000, "BAD_EVENTS", "line 2: longer than"),
-        ((line() + b"\n") * (MAX_EVENTS + 1), "TOO_MANY_EVENTS", "more than 10,000 events"),
+        ((line() + b"\n") * (MAX_RECORDING_EVENTS + 1), "TOO_MANY_EVENTS", "more than 10,000 events"),
     ],
 )
 def test_bad_recordings_say_where_and_why(tmp_path: Path, content: bytes, reason: str, says: str) -> None:
@@ -57,8 +57,8 @@ def test_bad_recordings_say_where_and_why(tmp_path: Path, content: bytes, reason
 
 
 def test_as_many_events_as_may_are_read(tmp_path: Path) -> None:
-    content = b"\n".join(line(float(at)) for at in range(MAX_EVENTS))
-    assert len(read_recording(written(tmp_path, content)).lines) == MAX_EVENTS
+    content = b"\n".join(line(float(at)) for at in range(MAX_RECORDING_EVENTS))
+    assert len(read_recording(written(tmp_path, content)).lines) == MAX_RECORDING_EVENTS
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
