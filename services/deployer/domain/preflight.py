@@ -73,8 +73,8 @@ class Preflights:
             return Preflight(state=PreflightState.SKIPPED, events=events)
         if not self._places.take(task.tenant):
             raise Exhausted(
-                f"{self._places.held_by(task.tenant)} versions of your tenant are being tried, as many as may "
-                "be beside those of others; try again",
+                f"{self._places.held_by(task.tenant)} versions of your tenant are being tried, as many as "
+                "may be beside those of others; try again",
                 reason="TOO_MANY_PREFLIGHTS",
                 retry_after_s=_BUSY_RETRY_S,
             )
