@@ -23,6 +23,9 @@ from services.serving.domain.execution import Executed, Member, Outcome, execute
 from services.serving.domain.statistics import Statistics
 from services.serving.domain.tensors import Array
 
+# Dues of requests that don't wait any more and may lie among the others.
+_SPARE_DUES = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -130,8 +133,10 @@ class WorkConservingBatcher:
         self._statistics = statistics
         self._numbers = itertools.count()
         self._buckets: dict[Hashable, _Bucket] = {}
-        self._dues: list[tuple[float, int, _Entry]] = []
-        self._waiting = 0
+        self._entries: dict[int, _Entry] = {}
+        """Those that wait, by number."""
+        # Numbers alone: what has left the queue must not be held here, with its arrays, until it is due.
+        self._dues: list[tuple[float, int]] = []
         self._running: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Task[None] | None = None
         self._timer_due = 0.0
@@ -142,7 +147,7 @@ class WorkConservingBatcher:
     @property
     def waiting(self) -> int:
         """See `Batcher`."""
-        return self._waiting
+        return len(self._entries)
 
     async def submit(self, work: Work) -> Mapping[str, Array]:
         """See `Batcher`."""
@@ -167,9 +172,9 @@ class WorkConservingBatcher:
     def _admit(self, work: Work, now: float) -> _Entry:
         if work.deadline is not None and work.deadline <= now:
             raise self._refusal("DEADLINE_EXCEEDED", "the request came after its deadline")
-        if self._waiting >= self._policy.capacity:
+        if self.waiting >= self._policy.capacity:
             raise self._refusal(
-                "QUEUE_FULL", f"{self._waiting} requests wait, as many as may; send fewer at once"
+                "QUEUE_FULL", f"{self.waiting} requests wait, as many as may; send fewer at once"
             )
         wait = self._policy.timeout_s
         if work.timeout_s is not None:
@@ -180,10 +185,17 @@ class WorkConservingBatcher:
         key: Hashable = None if self._policy.max_rows == 1 else _shapes(work.member)
         entry = _Entry(number, work, key, now, due, asyncio.get_running_loop().create_future())
         self._buckets.setdefault(key, _Bucket()).add(entry)
-        self._waiting += 1
+        self._entries[number] = entry
         self._idle.clear()
-        heapq.heappush(self._dues, (due, number, entry))
+        self._note_due(due, number)
         return entry
+
+    def _note_due(self, due: float, number: int) -> None:
+        if len(self._dues) > 2 * len(self._entries) + _SPARE_DUES:
+            self._dues = [(entry.due, entry.number) for entry in self._entries.values()]
+            heapq.heapify(self._dues)
+        else:
+            heapq.heappush(self._dues, (due, number))
 
     def _dispatch(self, now: float) -> None:
         """Start what can start."""
@@ -262,11 +274,10 @@ class WorkConservingBatcher:
 
     def _forget(self, entry: _Entry) -> None:
         """Take an entry out of what waits, if it is there."""
-        bucket = self._buckets.get(entry.key)
-        if bucket is None or entry.number not in bucket.entries:
+        if self._entries.pop(entry.number, None) is None:
             return
+        bucket = self._buckets[entry.key]
         bucket.remove(entry)
-        self._waiting -= 1
         if not bucket.entries:
             del self._buckets[entry.key]
 
@@ -285,7 +296,7 @@ class WorkConservingBatcher:
 
     def _settle(self) -> None:
         """Say whether all is done, and set the timer for what is next."""
-        if not self._waiting and not self._running:
+        if not self._entries and not self._running:
             self._idle.set()
         due = self._next_due()
         if due is None:
@@ -299,26 +310,22 @@ class WorkConservingBatcher:
             self._timer = asyncio.get_running_loop().create_task(self._wait(due))
 
     def _next_due(self) -> float | None:
-        while self._dues and not self._waits(self._dues[0][2]):
+        while self._dues and self._dues[0][1] not in self._entries:
             heapq.heappop(self._dues)
-        if not self._waiting:
+        if not self._entries:
             return None
         due = self._dues[0][0]
         if self._policy.max_delay_s and len(self._running) < self._policy.instances:
             due = min(due, *(self._ready_at(bucket) for bucket in self._buckets.values()))
         return due
 
-    def _waits(self, entry: _Entry) -> bool:
-        bucket = self._buckets.get(entry.key)
-        return bucket is not None and entry.number in bucket.entries
-
     async def _wait(self, due: float) -> None:
         await self._clock.sleep(due - self._clock.monotonic())
         self._timer = None
         now = self._clock.monotonic()
         while self._dues and self._dues[0][0] <= now:
-            _, _, entry = heapq.heappop(self._dues)
-            if self._waits(entry):
+            entry = self._entries.get(heapq.heappop(self._dues)[1])
+            if entry is not None:
                 self._expire(entry, now)
         self._dispatch(now)
 

@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -245,3 +247,31 @@ async def test_draining_answers_all_that_came_before(executor: ThreadPoolExecuto
     assert all(task.done() for task in tasks) or await asyncio.gather(*tasks)
     assert rig.backend.runs == [(2, 2)]
     await rig.batcher.drain()
+
+
+async def test_what_has_left_the_queue_isnt_held_until_it_would_have_been_due(
+    executor: ThreadPoolExecutor,
+) -> None:
+    rig = Rig(FakeBackend(), executor, capacity=1000)
+    first = await rig.busy()
+    # It waits all the time, and is due before all others.
+    urgent = rig.submit(1, deadline=1.0)
+    await eventually(lambda: rig.batcher.waiting == 1)
+
+    async def given_up() -> weakref.ref[Array]:
+        x = np.zeros((1, 2), np.float32)
+        task = asyncio.get_running_loop().create_task(rig.batcher.submit(Work(Member({"x": x}, 1))))
+        await eventually(lambda: rig.batcher.waiting == 2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return weakref.ref(x)
+
+    arrays = [await given_up() for _ in range(300)]
+    gc.collect()
+    alive, dues = sum(array() is not None for array in arrays), len(rig.batcher._dues)
+    rig.backend.gate.set()
+    await asyncio.gather(first, urgent)
+    # The last one may still be named by a frame of this test.
+    assert alive <= 1
+    assert dues < 100
