@@ -40,20 +40,33 @@ class ModelFiles:
 
     async def _fetch(self, tenant: str, ref: BlobRef) -> Path:
         path = self._folder / ref.digest.removeprefix("sha256:")
-        lock = self._locks.setdefault(ref.digest, asyncio.Lock())
-        async with lock:
+        async with self._lock(ref.digest):
             if not await asyncio.to_thread(_is_whole, path, ref):
                 await self._blobs.download(tenant, ref, path)
         return path
 
     async def keep_only(self, digests: Set[str]) -> None:
         """See `Files`."""
-        kept = {digest.removeprefix("sha256:") for digest in (*digests, *self._held)}
+        kept = {digest.removeprefix("sha256:") for digest in digests}
         for path in await asyncio.to_thread(lambda: list(self._folder.iterdir())):
+            if path.name not in kept:
+                await self._remove(path)
+
+    async def _remove(self, path: Path) -> None:
+        digest = f"sha256:{path.name}"
+        # Who begins to hold it meanwhile waits for the lock, and then finds that it must be brought again.
+        async with self._lock(digest):
             # A download in hand has a name of its own, and its digest is held.
-            if path.name not in kept and not (path.name.endswith(".part") and self._held):
-                _log.info("removing a file that no version needs", extra={"file": path.name})
+            if digest in self._held or (path.name.endswith(".part") and self._held):
+                return
+            _log.info("removing a file that no version needs", extra={"file": path.name})
+            try:
                 await asyncio.to_thread(path.unlink, missing_ok=True)
+            except OSError as error:
+                _log.warning("a file that no version needs can't be removed: %s", error)
+
+    def _lock(self, digest: str) -> asyncio.Lock:
+        return self._locks.setdefault(digest, asyncio.Lock())
 
 
 def _is_whole(path: Path, ref: BlobRef) -> bool:

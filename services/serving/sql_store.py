@@ -185,9 +185,11 @@ class SqlStore:
         """See `Store`."""
 
         def commit(connection: Connection) -> Model:
-            connection.execute(
+            committed = connection.execute(
                 _versions.update().where(_is_version(version.key, version.version)).values(committed=True)
             )
+            if committed.rowcount != 1:
+                raise version_not_found(version.key, version.version)
             return _write_model(connection, model, model.revision)
 
         return await self._database.run(commit)
@@ -228,9 +230,11 @@ class SqlStore:
         rows = await self._database.run(lambda connection: connection.execute(query).all())
         return [_to_version(row) for row in rows]
 
-    async def all_versions(self) -> list[Version]:
+    async def all_versions(self, key: ModelKey | None = None) -> list[Version]:
         """See `Store`."""
         query = sa.select(_versions).order_by(_versions.c.sequence)
+        if key is not None:
+            query = query.where(_of_model(key))
         rows = await self._database.run(lambda connection: connection.execute(query).all())
         return [_to_version(row) for row in rows]
 

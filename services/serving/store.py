@@ -50,7 +50,12 @@ class Store(Protocol):
         ...
 
     async def commit_version(self, version: Version, model: Model) -> Model:
-        """Commit a version and store its model, as `put_model` does with the model's own revision."""
+        """Commit a version and store its model, as `put_model` does with the model's own revision.
+
+        Raises:
+            Conflict: when the revision is another.
+            NotFound: when the version isn't there.
+        """
         ...
 
     async def withdraw_versions(self, versions: Iterable[Version]) -> None:
@@ -69,8 +74,8 @@ class Store(Protocol):
         """Return a model's versions, newest first, of sequences below `before` (0 starts)."""
         ...
 
-    async def all_versions(self) -> list[Version]:
-        """Return every version of every model, the uncommitted ones too, oldest first."""
+    async def all_versions(self, key: ModelKey | None = None) -> list[Version]:
+        """Return every version, of one model or of all, the uncommitted ones too, oldest first."""
         ...
 
     async def close(self) -> None:
@@ -150,6 +155,8 @@ class MemoryStore:
 
     async def commit_version(self, version: Version, model: Model) -> Model:
         """See `Store`."""
+        if (version.key, version.version) not in self._versions:
+            raise version_not_found(version.key, version.version)
         model = await self.put_model(model, model.revision)
         self._versions[version.key, version.version] = replace(version, committed=True)
         return model
@@ -182,9 +189,10 @@ class MemoryStore:
         own.sort(key=lambda version: -version.sequence)
         return own[:limit]
 
-    async def all_versions(self) -> list[Version]:
+    async def all_versions(self, key: ModelKey | None = None) -> list[Version]:
         """See `Store`."""
-        return sorted(self._versions.values(), key=lambda version: version.sequence)
+        found = [version for version in self._versions.values() if key in (None, version.key)]
+        return sorted(found, key=lambda version: version.sequence)
 
     async def close(self) -> None:
         """Forget everything."""

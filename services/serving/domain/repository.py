@@ -148,7 +148,7 @@ class Repository:
             model = await self._store.get_model(key)
             if etag and model.etag != etag:
                 raise stale(key)
-            versions = [each for each in await self._store.all_versions() if each.key == key]
+            versions = await self._store.all_versions(key)
             await self._store.withdraw_versions(versions)
             endpoint = self._fleet.endpoints.pop(key, None)
             if endpoint is not None:
@@ -198,7 +198,7 @@ class Repository:
             if validate_only:
                 await self._collect()
                 return draft, Condition(State.UNLOADED, "only checked")
-            version = await self._store.add_version(draft)
+            version = await self._added(draft)
             fitted: Fitted = {}
             try:
                 await self._blobs.pin(key.tenant, version.blob, str(version))
@@ -208,11 +208,22 @@ class Repository:
                 model = await self._store.commit_version(version, wanted)
             except BaseException:
                 await self._fitter.drop(key, fitted)
-                await self._discard(version)
+                # Why it failed is what is told, not that it couldn't be cleared as well.
+                await self._cleared(version)
+                await self._collect()
                 raise
             self._fitter.swap(model, versions, fitted)
             version = replace(version, committed=True)
             return version, self.condition(version)
+
+    async def _added(self, draft: Version) -> Version:
+        """Store a version that isn't committed yet, in the place of what was left half made of its name."""
+        try:
+            return await self._store.add_version(draft)
+        except AlreadyExists:
+            # Nobody else is at it: the model's lock is held, and no committed version has the name.
+            await self._discard(draft)
+            return await self._store.add_version(draft)
 
     async def _repeated(self, draft: Version) -> Version | None:
         try:
@@ -270,33 +281,41 @@ class Repository:
     async def recover(self) -> None:
         """Load what the store says, clear what a crash left; what can't be reached is tried for ever."""
         models = await self._store.all_models()
-        for version in await self._store.all_versions():
-            if not version.committed:
-                await self._clear(version)
         for model in models:
             self._fitter.expect(model, await self._versions(model.key))
-        undone = [model.key for model in models if not await self._restore(model.key)]
+        undone = [model.key for model in models if not await self._recovered(model.key)]
         self._fleet.ready = True
         await self._collect()
         pause_s = 1.0
         while undone:
             await self._clock.sleep(pause_s)
             pause_s = min(pause_s * 2, 60.0)
-            undone = [key for key in undone if not await self._restore(key)]
+            undone = [key for key in undone if not await self._recovered(key)]
 
-    async def _restore(self, key: ModelKey) -> bool:
-        """Load a model's versions; return whether trying again is of no use."""
-        async with self._lock(key):
-            model = await self._find(key)
-            if model is None:
-                return True
-            return await self._fitter.restore(model, await self._versions(key))
+    async def _recovered(self, key: ModelKey) -> bool:
+        """Clear and load a model's versions; return whether trying again is of no use."""
+        try:
+            async with self._lock(key):
+                model = await self._find(key)
+                if model is None:
+                    return True
+                # What isn't committed while the lock is held is in nobody's hands.
+                half_made = [each for each in await self._store.all_versions(key) if not each.committed]
+                cleared = [await self._cleared(version) for version in half_made]
+                return await self._fitter.restore(model, await self._versions(key)) and all(cleared)
+        except Exception:
+            # A fault of one model must not keep the others from being loaded.
+            _log.exception("'%s' couldn't be recovered, and is tried again", key)
+            return False
 
-    async def _clear(self, version: Version) -> None:
+    async def _cleared(self, version: Version) -> bool:
+        """Clear what is half made; return whether trying again is of no use."""
         try:
             await self._discard(version)
         except Error as error:
             _log.warning("'%s' is half made and can't be cleared: %s", version, error.message)
+            return not error.retriable
+        return True
 
     async def close(self) -> None:
         """Stop what goes on; what it didn't finish is cleared at the next start."""

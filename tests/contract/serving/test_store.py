@@ -85,6 +85,24 @@ async def test_a_commit_with_a_stale_model_commits_nothing(store):
     assert (await store.get_model(KEY)).live == ""
 
 
+async def test_a_version_that_was_removed_meanwhile_isnt_committed(store):
+    model = await store.put_model(Model(KEY, ServingConfig(), NOW), 0)
+    added = await store.add_version(version("v1"))
+    await store.remove_version(added)
+    with pytest.raises(NotFound, match="versions/v1"):
+        await store.commit_version(added, replace(model, live="v1"))
+    assert await store.get_model(KEY) == model
+
+
+async def test_versions_of_one_model_are_told_from_those_of_others(store):
+    other = ModelKey("acme", "other")
+    for key in (KEY, other):
+        await store.put_model(Model(key, ServingConfig(), NOW), 0)
+        await store.add_version(version("v1", key))
+    assert [each.key for each in await store.all_versions(other)] == [other]
+    assert [each.key for each in await store.all_versions()] == [KEY, other]
+
+
 async def test_versions_come_newest_first_and_can_be_withdrawn(store):
     model = await store.put_model(Model(KEY, ServingConfig(), NOW), 0)
     made = []

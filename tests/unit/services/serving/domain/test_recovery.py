@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from libs.common.blobs import BlobRef
-from libs.common.errors import NotFound, Unavailable
+from libs.common.errors import Conflict, NotFound, Unavailable
 from libs.common.testing import FakeClock, eventually
 from services.serving.app import Serving, build, recovering
 from services.serving.config import ServingServiceConfig
@@ -134,6 +134,76 @@ async def test_a_creation_that_fails_half_way_leaves_nothing(tmp_path: Path) -> 
         with pytest.raises(Unavailable, match="the database is away"):
             await repository.create_version(rig.draft("v1"), validate_only=False)
         assert (rig.blobs.pins, await rig.store.all_versions()) == ([], [])
+        assert list((tmp_path / "models").iterdir()) == []
         assert not rig.serving.plane.model_ready(KEY, "")
         with pytest.raises(NotFound):
             await repository.get_version(KEY, "v1")
+
+
+async def test_what_is_half_made_is_cleared_when_the_deployer_is_back(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    await rig.stored()
+    rig.blobs.away = True
+    async with rig.started():
+        assert [each.version for each in await rig.store.all_versions()] == ["v1", "half"]
+        rig.blobs.away = False
+        await rig.clock.wait_for_sleepers()
+        rig.clock.advance(1.5)
+        await eventually(lambda: rig.blobs.pins == [f"{KEY}/versions/v1"])
+        assert [each.version for each in await rig.store.all_versions()] == ["v1"]
+
+
+async def test_what_is_half_made_doesnt_stand_in_the_way_of_its_name(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    await rig.stored()
+    rig.blobs.away = True
+    async with rig.started():
+        rig.blobs.away = False
+        # Nobody has cleared it yet.
+        made, condition = await rig.serving.repository.create_version(rig.draft("half"), validate_only=False)
+        assert (made.committed, condition.state) == (True, State.READY)
+        await rig.clock.wait_for_sleepers()
+        rig.clock.advance(1.5)
+        await eventually(lambda: rig.serving.plane.model_ready(KEY, "v1"))
+        assert (await rig.serving.repository.get_version(KEY, "half")).committed
+
+
+async def test_a_fault_of_one_model_leaves_the_others_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(tmp_path)
+    await rig.stored()
+    other = ModelKey("acme", "a-first-one")
+    await rig.store.put_model(Model(other, ServingConfig(), rig.clock.now()), 0)
+    get_model = rig.store.get_model
+
+    async def faulty(key: ModelKey) -> Model:
+        if key == other:
+            raise ZeroDivisionError
+        return await get_model(key)
+
+    rig.store.get_model = faulty  # type: ignore[method-assign]
+    async with rig.started():
+        assert rig.serving.plane.model_ready(KEY, "v1")
+        assert "'tenants/acme/models/a-first-one' couldn't be recovered" in caplog.text
+
+
+async def test_why_a_creation_failed_is_told_also_where_it_cant_be_cleared(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.started():
+        repository = rig.serving.repository
+        await repository.put(KEY, ServingConfig(), live="", etag="", validate_only=False)
+
+        async def failing(version: Version, model: Model) -> Model:
+            rig.blobs.away = True
+            raise Conflict("somebody was quicker")
+
+        rig.store.commit_version = failing  # type: ignore[method-assign]
+        with pytest.raises(Conflict, match="quicker"):
+            await repository.create_version(rig.draft("v1"), validate_only=False)
+        rig.blobs.away = False
+        with pytest.raises(Conflict, match="quicker"):
+            await repository.create_version(rig.draft("v1"), validate_only=False)
+        rig.blobs.away = False
+        await repository.delete(KEY, "")
+        assert list((tmp_path / "models").iterdir()) == []
