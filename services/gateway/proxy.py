@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from libs.common.errors import Error
 from libs.common.streams import send
 from libs.common.telemetry import inject
-from services.gateway.domain.live import LiveStreams
+from services.gateway.domain.live import LiveStream, LiveStreams
 from services.gateway.domain.routes import Method
 from services.gateway.upstreams import Upstream
 from services.gateway.visit import Passport, Stamp, Visit, current_visit
@@ -79,7 +80,7 @@ class Proxy:
             try:
                 with self._live.open(visit.caller, lambda _: call.cancel()) as stream:
                     if method.client_streaming:
-                        uploading = asyncio.create_task(_upload(request, call))
+                        uploading = asyncio.create_task(_upload(request, call, stream))
                     try:
                         response = await _download(call, context, method.server_streaming)
                     except asyncio.CancelledError:
@@ -114,12 +115,18 @@ class Proxy:
         raise AssertionError  # abort raises
 
 
-async def _upload(requests: AsyncIterator[bytes], call: Any) -> None:
-    """Write the caller's messages to the upstream, each once the one before is under way."""
-    async for request in requests:
-        if not await send(call, request):
-            return  # the upstream has answered already; `_download` brings its status
-    await call.done_writing()
+async def _upload(requests: AsyncIterator[bytes], call: Any, stream: LiveStream) -> None:
+    """Write the caller's messages to the upstream, each once the one before is under way.
+
+    A message that may not pass cuts the stream.
+    """
+    try:
+        async for request in requests:
+            if not await send(call, request):
+                return  # the upstream has answered already; `_download` brings its status
+        await call.done_writing()
+    except Error as error:
+        stream.cut(error)
 
 
 async def _download(call: Any, context: Context, streaming: bool) -> bytes | None:

@@ -4,7 +4,7 @@ gRPC has one limit for a whole server, and it reads a unary request before anybo
 server takes what serving takes, tensors included, and the rest is refused here once it is read.
 """
 
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 from libs.common.errors import Exhausted, Invalid
@@ -20,7 +20,7 @@ _LIGHT_BYTES = 64 * 1024
 
 
 class Sizes:
-    """Bounds the unary requests that are passed on. Belongs to one event loop."""
+    """Bounds the requests that are passed on, and the messages of streams. Belongs to one event loop."""
 
     def __init__(self, max_message_bytes: int, max_held_bytes: int) -> None:
         """`max_message_bytes`: of a request to anybody but serving; `max_held_bytes`: of all in hand."""
@@ -33,27 +33,58 @@ class Sizes:
         return self._shares.held
 
     def bound(self, method: Method, behaviour: Behaviour) -> Behaviour:
-        """Return `behaviour` within the bounds; streams pass message by message and stay as they are."""
-        if method.client_streaming:
-            return behaviour
-        tensors = method.upstream == SERVING
+        """Return `behaviour` within the bounds; a stream has one message in hand at a time."""
 
         def bounded(request: bytes, context: Context) -> Awaitable[Any]:
-            size = len(request)
-            if size <= _LIGHT_BYTES:
+            if len(request) <= _LIGHT_BYTES:
                 return behaviour(request, context)
-            if not tensors and size > self._max_message_bytes:
-                raise Invalid(
-                    f"{method.path}: the request has {size} bytes, and {self._max_message_bytes} are "
-                    "allowed; bigger things travel in chunks, as blobs",
-                    reason="MESSAGE_TOO_LARGE",
-                )
-            return self._held(size, behaviour, request, context)
+            return self._unary(method, behaviour, request, context)
 
-        return bounded
+        def bounded_stream(requests: AsyncIterator[bytes], context: Context) -> Awaitable[Any]:
+            return self._stream(method, behaviour, requests, context)
 
-    async def _held(self, size: int, behaviour: Behaviour, request: bytes, context: Context) -> Any:
-        tenant = current_visit().caller.identity.tenant
+        return bounded_stream if method.client_streaming else bounded
+
+    async def _unary(self, method: Method, behaviour: Behaviour, request: bytes, context: Context) -> Any:
+        tenant, size = current_visit().caller.identity.tenant, len(request)
+        self._take(method, tenant, size)
+        try:
+            return await behaviour(request, context)
+        finally:
+            self._shares.give_back(tenant, size)
+
+    async def _stream(
+        self, method: Method, behaviour: Behaviour, requests: AsyncIterator[bytes], context: Context
+    ) -> Any:
+        tenant, held = current_visit().caller.identity.tenant, 0
+
+        def let_go() -> None:
+            nonlocal held
+            if held:
+                self._shares.give_back(tenant, held)
+                held = 0
+
+        async def counted() -> AsyncIterator[bytes]:
+            nonlocal held
+            async for request in requests:
+                if len(request) > _LIGHT_BYTES:
+                    self._take(method, tenant, len(request))
+                    held = len(request)
+                yield request
+                let_go()  # it is on its way when the next one is asked for
+
+        try:
+            return await behaviour(counted(), context)
+        finally:
+            let_go()
+
+    def _take(self, method: Method, tenant: str, size: int) -> None:
+        if method.upstream != SERVING and size > self._max_message_bytes:
+            raise Invalid(
+                f"{method.path}: the request has {size} bytes, and {self._max_message_bytes} are allowed; "
+                "bigger things travel in chunks, as blobs",
+                reason="MESSAGE_TOO_LARGE",
+            )
         if not self._shares.take(tenant, size):
             raise Exhausted(
                 f"your tenant's requests in hand have {self._shares.held_by(tenant)} bytes; {size} more are "
@@ -61,7 +92,3 @@ class Sizes:
                 reason="TOO_MANY_BYTES",
                 retry_after_s=0.5,
             )
-        try:
-            return await behaviour(request, context)
-        finally:
-            self._shares.give_back(tenant, size)

@@ -13,7 +13,9 @@ from libs.common.status import error_from_rpc
 from libs.common.testing import eventually
 from services.gateway.domain.routes import Method
 from services.gateway.testing import (
+    BOTH,
     UNARY,
+    UP,
     FakeUpstream,
     bearer,
     gateway_config,
@@ -176,3 +178,59 @@ async def test_a_tenant_whose_requests_are_stalled_leaves_bytes_to_others(tmp_pa
         assert await call(bytes(2 * MIB), metadata=bearer(text)) == b"done"
         gate.set()
         assert await asyncio.gather(*stalled) == [b"done"] * 4
+
+
+async def test_messages_of_streams_are_bounded_as_well(tmp_path: Path) -> None:
+    upstream, gate, came = FakeUpstream(), asyncio.Event(), []
+
+    async def each(requests: Any, context: Any) -> Any:
+        async for request in requests:
+            came.append(len(request))
+            yield b"read"
+
+    async def one(requests: Any, context: Any) -> bytes:
+        async for request in requests:
+            came.append(len(request))
+        return b"read"
+
+    async def wait(request: bytes, context: Any) -> bytes:
+        came.append(len(request))
+        await gate.wait()
+        return b"done"
+
+    upstream.on(BOTH, each)
+    upstream.on(UP, one)
+    upstream.on(INFER, wait)
+    async with (
+        serving(upstream) as port,
+        running_gateway(config(tmp_path, port, max_held_bytes=8 * MIB), await store_with(KEY)) as (
+            made,
+            channel,
+        ),
+    ):
+        call = channel.stream_stream(BOTH.path)(metadata=ME)
+        # One after the other, and each is let go once it is on its way: more than may be in hand together.
+        for _ in range(5):
+            await call.write(bytes(3 * MIB))
+            assert await call.read() == b"read"
+        await eventually(
+            lambda: made.server.telemetry.registry.get_sample_value("isthmus_gateway_held_bytes") == 0
+        )
+        # What another call holds counts.
+        stalled = asyncio.ensure_future(channel.unary_unary(INFER.path)(bytes(4 * MIB), metadata=ME))
+        await eventually(lambda: came[-1] == 4 * MIB)
+        await call.write(bytes(MIB))
+        error = error_from_rpc(await refusal(call.read()))
+        assert (error.reason, error.retry_after_s) == ("TOO_MANY_BYTES", 0.5)
+        gate.set()
+        await stalled
+        # And no stream has tensors.
+        came.clear()
+        both = channel.stream_stream(BOTH.path)(metadata=ME)
+        await both.write(bytes(4 * MIB + 1))
+        assert error_from_rpc(await refusal(both.read())).reason == "MESSAGE_TOO_LARGE"
+        up = channel.stream_unary(UP.path)(metadata=ME)
+        await up.write(bytes(5 * MIB))
+        assert error_from_rpc(await refusal(up)).reason == "MESSAGE_TOO_LARGE"
+        assert came == []
+        assert made.server.telemetry.registry.get_sample_value("isthmus_gateway_held_bytes") == 0
