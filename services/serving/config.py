@@ -60,7 +60,7 @@ class ServingServiceConfig(ServiceConfig):
     max_models: int = field(default=1000, metadata={"help": "models of all tenants", "min": 1})
     max_held_bytes: int = field(
         default=1024 * _MIB,
-        metadata={"help": "bytes of the inputs of all requests in hand; more are refused", "min": _MIB},
+        metadata={"help": "bytes of all requests in hand; more are refused", "min": _MIB},
     )
     plan_memory_bytes: int = field(
         default=1024 * _MIB, metadata={"help": "bytes of the buffers of one plan", "min": _MIB}

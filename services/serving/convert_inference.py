@@ -25,6 +25,12 @@ _STATES: Mapping[State, str] = {
 }
 _NUMBERS: Mapping[str, str] = {"BYTES": "STRING"}
 _TIMEOUT = "timeout"
+# Extensions of Triton that other servers answer with something else than plain tensors.
+_UNSUPPORTED: Mapping[str, str] = {
+    "shared_memory_region": "send tensors in the message",
+    "classification": "take the output itself, and sort it",
+    "sequence_id": "models keep no state between requests",
+}
 
 
 def model_key(tenant: str, name: str, field: str = "model_name") -> ModelKey:
@@ -39,14 +45,32 @@ def version_name(version: str, field: str = "model_version") -> str:
 
 def infer_request(tenant: str, request: pb.ModelInferRequest, deadline: float | None) -> InferRequest:
     """Return the domain's request; raise Invalid naming what is wrong."""
+    _check_extensions(request)
     return InferRequest(
         model_key(tenant, request.model_name),
         version_name(request.model_version),
         convert_tensors.inputs(request),
         tuple(output.name for output in request.outputs),
+        request.ByteSize(),
         deadline,
         _timeout_s(request),
     )
+
+
+def _check_extensions(request: pb.ModelInferRequest) -> None:
+    """Raise Invalid for what would change the answer and isn't supported: it must not be passed over."""
+    for field, each in (
+        ("parameters", request.parameters),
+        *((f"inputs: {shown(tensor.name)}", tensor.parameters) for tensor in request.inputs),
+        *((f"outputs: {shown(output.name)}", output.parameters) for output in request.outputs),
+    ):
+        for name in each:
+            if name in _UNSUPPORTED:
+                raise Invalid(
+                    f"{field}: {name} isn't supported; {_UNSUPPORTED[name]}",
+                    reason="BAD_PARAMETER",
+                    metadata={"field": field.partition(":")[0]},
+                )
 
 
 def _timeout_s(request: pb.ModelInferRequest) -> float | None:

@@ -16,6 +16,8 @@ from libs.common.suggest import did_you_mean
 from services.serving.domain.tensors import BYTES, DTYPES, MAX_RANK, Array, Tensor
 
 MAX_TENSORS = 1024
+MAX_TEXTS = 2**20
+"""Elements of BYTES in a request: each becomes an object many times its size."""
 _FIELDS: Mapping[str, str] = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -50,7 +52,22 @@ def inputs(request: pb.ModelInferRequest) -> tuple[Tensor, ...]:
             reason="BAD_INPUT",
             metadata={"field": "raw_input_contents"},
         )
+    texts = sum(_texts(each) for each in request.inputs)
+    if texts > MAX_TEXTS:
+        raise Invalid(
+            f"inputs: have {texts} elements of BYTES; a request has at most {MAX_TEXTS}, send several",
+            reason="BAD_INPUT",
+            metadata={"field": "inputs"},
+        )
     return tuple(_tensor(each, raw[index] if raw else None) for index, each in enumerate(request.inputs))
+
+
+def _texts(message: pb.ModelInferRequest.InferInputTensor) -> int:
+    shape = message.shape
+    # A shape of nonsense is refused where it is read.
+    if message.datatype != BYTES or len(shape) > MAX_RANK or min(shape, default=1) < 0:
+        return 0
+    return math.prod(shape)
 
 
 def _tensor(message: pb.ModelInferRequest.InferInputTensor, raw: bytes | None) -> Tensor:

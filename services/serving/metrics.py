@@ -75,7 +75,7 @@ class Metrics(Collector):
             for version, condition in list(endpoint.conditions.items()):
                 ready.add_metric((key.tenant, key.model, version), condition.state is State.READY)
         yield from (waiting, ready)
-        held = GaugeMetricFamily("isthmus_serving_held_bytes", "Bytes of the inputs in hand.")
+        held = GaugeMetricFamily("isthmus_serving_held_bytes", "Bytes of the requests in hand.")
         held.add_metric((), self._plane.held_bytes)
         yield held
 

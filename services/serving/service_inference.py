@@ -17,8 +17,9 @@ from services.serving.domain.repository import Repository
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 EXTENSIONS = ("model_repository", "model_configuration", "statistics")
-# A message of more bytes is converted on a thread, so that the others' aren't kept waiting.
-_LARGE_BYTES = 1024 * 1024
+# A message of more bytes is converted on a thread, so that the others' aren't kept waiting: texts and typed
+# contents are gone through one by one.
+_LARGE_BYTES = 64 * 1024
 
 
 class InferenceService(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
@@ -67,12 +68,14 @@ class InferenceService(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
         remaining = context.time_remaining()
         deadline = None if remaining is None else self._clock.monotonic() + remaining
         tenant = caller_tenant()
-        if request.ByteSize() <= _LARGE_BYTES:
-            result = await self._plane.infer(convert.infer_request(tenant, request, deadline))
-            return convert.infer_response(request, result)
-        asked = await asyncio.to_thread(convert.infer_request, tenant, request, deadline)
+        if request.ByteSize() > _LARGE_BYTES:
+            asked = await asyncio.to_thread(convert.infer_request, tenant, request, deadline)
+        else:
+            asked = convert.infer_request(tenant, request, deadline)
         result = await self._plane.infer(asked)
-        return await asyncio.to_thread(convert.infer_response, request, result)
+        if sum(output.array.nbytes for output in result.outputs) > _LARGE_BYTES:
+            return await asyncio.to_thread(convert.infer_response, request, result)
+        return convert.infer_response(request, result)
 
     async def ModelConfig(self, request: pb.ModelConfigRequest, context: Context) -> pb.ModelConfigResponse:
         """See the proto."""

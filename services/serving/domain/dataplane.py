@@ -11,17 +11,18 @@ from services.serving.domain.deployment import Deployment, Fleet
 from services.serving.domain.execution import Member
 from services.serving.domain.model import Condition, ModelKey, State
 from services.serving.domain.statistics import Statistics
-from services.serving.domain.tensors import BYTES, Tensor, check_inputs, check_outputs
+from services.serving.domain.tensors import Tensor, check_inputs, check_outputs
 
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """A request; see `Work` for its times."""
+    """A request of `size_bytes` as it came; see `Work` for its times."""
 
     key: ModelKey
     version: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[str, ...] = ()
+    size_bytes: int = 0
     deadline: float | None = None
     timeout_s: float | None = None
 
@@ -38,7 +39,7 @@ class DataPlane:
     """Answers for the versions of a fleet."""
 
     def __init__(self, fleet: Fleet, max_held_bytes: int) -> None:
-        """Bound the inputs of all requests in hand to `max_held_bytes`."""
+        """Bound the bytes of all requests in hand to `max_held_bytes`."""
         self._fleet = fleet
         self._max_held_bytes = max_held_bytes
         self._held_bytes = 0
@@ -50,7 +51,7 @@ class DataPlane:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the inputs in hand."""
+        """Bytes of the requests in hand."""
         return self._held_bytes
 
     def model_ready(self, key: ModelKey, version: str) -> bool:
@@ -106,7 +107,7 @@ class DataPlane:
         inputs = check_inputs(signature, request.inputs)
         wanted = check_outputs(signature, request.outputs)
         rows = _rows(deployment, request.inputs)
-        size = sum(_size(tensor) for tensor in request.inputs)
+        size = request.size_bytes
         if self._held_bytes and self._held_bytes + size > self._max_held_bytes:
             raise Exhausted(
                 f"requests hold {self._held_bytes} bytes; {size} more are too many, try again in a moment",
@@ -146,10 +147,6 @@ def _rows(deployment: Deployment, inputs: Sequence[Tensor]) -> int:
             reason="BAD_INPUT",
             metadata={"field": "inputs"},
         )
-    return rows
-
-
-def _size(tensor: Tensor) -> int:
-    if tensor.datatype == BYTES:
-        return sum(len(value) for value in tensor.array.flat)
-    return int(tensor.array.nbytes)
+    # Where nothing is put together a request has as many rows as it likes: it counts as one, or statistics,
+    # which are kept for each number of rows, would grow without bound.
+    return rows if deployment.max_rows > 1 else 1

@@ -123,6 +123,16 @@ async def test_every_datatype_goes_through_raw_and_typed(
     assert list(getattr(response.outputs[0].contents, f"{field}_contents")) == x.ravel().tolist()
 
 
+async def test_a_model_without_batching_takes_any_rows_as_one(serving: Running, deployer: Deployer) -> None:
+    client = await served(serving, deployer, scale(3.0), model_pb2.ServingConfig(max_batch_rows=1))
+    for rows in (1, 2, 300):
+        x = np.ones((rows, 4), np.float32)
+        np.testing.assert_array_equal((await client.infer("m", x=x))["y"], x * 3)
+    stats = (await client.oip.ModelStatistics(oip.ModelStatisticsRequest(name="m"))).model_stats[0]
+    # As for any model whose max_batch_size is 0; a count for each number of rows would have no bound.
+    assert (stats.inference_count, [each.batch_size for each in stats.batch_stats]) == (3, [1])
+
+
 async def test_a_plan_of_the_engine_answers(serving: Running, deployer: Deployer) -> None:
     client = serving.client()
     await client.put("m")
@@ -197,6 +207,15 @@ BAD = [
     (lambda r: setattr(r, "model_name", "No Such"), "is not an id"),
     (lambda r: setattr(r, "model_version", "a/b"), "is not a version"),
     (lambda r: r.parameters["timeout"].__setattr__("string_param", "soon"), "microseconds"),
+    (lambda r: r.parameters["sequence_id"].__setattr__("int64_param", 3), "sequence_id isn't supported"),
+    (
+        lambda r: r.inputs[0].parameters["shared_memory_region"].__setattr__("string_param", "r"),
+        "inputs: 'x': shared_memory_region isn't supported",
+    ),
+    (
+        lambda r: r.outputs.add(name="y").parameters["classification"].__setattr__("int64_param", 3),
+        "outputs: 'y': classification isn't supported",
+    ),
 ]
 
 

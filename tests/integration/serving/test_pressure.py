@@ -13,7 +13,14 @@ from libs.common.client import Channel
 from libs.common.testing import eventually
 from services.deployer.testing import Running as Deployer
 from services.serving.domain.model import ModelKey
-from services.serving.testing import Client, FakeBackend, FakeLoader, Running, running_serving
+from services.serving.testing import (
+    Client,
+    FakeBackend,
+    FakeLoader,
+    Running,
+    infer_request,
+    running_serving,
+)
 
 X = np.ones((1, 2), np.float32)
 KEY = ModelKey("acme", "m")
@@ -105,11 +112,12 @@ async def test_a_new_configuration_drains_the_old(rig: Rig) -> None:
 
 
 async def test_too_many_bytes_in_hand_are_refused(rig: Rig) -> None:
-    rig.running.serving.plane._max_held_bytes = 20
+    size = infer_request("m", {"x": X}).ByteSize()
+    rig.running.serving.plane._max_held_bytes = 2 * size + size // 2
     first = await rig.busy()
     second = rig.ask()
     await eventually(lambda: rig.waiting == 1)
-    with pytest.raises(grpc.aio.AioRpcError, match="requests hold 16 bytes") as caught:
+    with pytest.raises(grpc.aio.AioRpcError, match=f"requests hold {2 * size} bytes") as caught:
         await rig.ask()
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     rig.backend.gate.set()

@@ -91,7 +91,7 @@ def test_whatever_comes_is_taken_or_refused_as_invalid(
         (request("BOOL", [1], b"\x02"), "holds 2 as BOOL"),
         (request("FP32", [2**39, 2**39], b""), "raw bytes"),
         (request("FP32", [1] * 33, b"abcd"), "at most 32 sizes"),
-        (request("BYTES", [2**39], b""), "too few"),
+        (request("BYTES", [2**20], b""), "too few"),
         (request("BYTES", [1], struct.pack("<I", 9) + b"a"), "end within element 0"),
         (request("BYTES", [1], struct.pack("<I", 1) + b"ab"), "1 raw bytes behind"),
     ],
@@ -100,3 +100,11 @@ def test_what_is_wrong_is_named(made: pb.ModelInferRequest, told: str) -> None:
     with pytest.raises(Invalid, match="input 'x': ") as caught:
         convert_tensors.inputs(made)
     assert told in caught.value.message
+
+
+def test_texts_are_bounded_by_their_number() -> None:
+    made = request("BYTES", [2**19], bytes(2**21))
+    made.inputs.add(name="z", datatype="BYTES", shape=[2**19 + 1])
+    made.raw_input_contents.append(b"")
+    with pytest.raises(Invalid, match="1048577 elements of BYTES; a request has at most 1048576"):
+        convert_tensors.inputs(made)
