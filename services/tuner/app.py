@@ -10,10 +10,11 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from libs.common.blobs import BlobClient
-from libs.common.client import Channel, ServiceIdentity, client_credentials, create_channel
+from libs.common.client import Channel, create_service_channel
 from libs.common.clock import Clock, SystemClock
 from libs.common.config import ServiceConfig
 from libs.common.errors import Invalid
+from libs.common.folder_lock import held_folder
 from libs.common.identity import (
     IdentityIssuer,
     IdentityVerifier,
@@ -109,21 +110,22 @@ def build(
     return Tuner(experiments, conductor, applier, ExperimentService(experiments, applier))
 
 
-def open_upstream(config: TunerConfig, target: str, audience: str, issuer: IdentityIssuer) -> Channel:
-    """Return a channel to another service, on which this one says who it is."""
-    credentials = None
-    if config.upstream_ca_file is not None:
-        credentials = client_credentials(
-            config.upstream_ca_file, config.upstream_cert_file, config.upstream_key_file
-        )
-    return create_channel(target, credentials=credentials, identity=ServiceIdentity(issuer, audience))
+def _upstream(config: TunerConfig, target: str, callee: str, issuer: IdentityIssuer) -> Channel:
+    return create_service_channel(
+        target,
+        issuer,
+        callee,
+        ca_file=config.upstream_ca_file,
+        cert_file=config.upstream_cert_file,
+        key_file=config.upstream_key_file,
+    )
 
 
 async def run(config: TunerConfig) -> None:
     """Serve until told to stop.
 
     Raises:
-        Precondition: when the port or the database is taken.
+        Precondition: when the port, the folder or the database is taken.
         Invalid: when a key file or the database URL can't be used.
     """
     clock, randomness = SystemClock(), SystemRandomness()
@@ -141,14 +143,14 @@ async def run(config: TunerConfig) -> None:
     telemetry = Telemetry(NAME, tracer_provider=setup_tracing(NAME, config.otlp_endpoint))
     metrics = Metrics(telemetry.registry)
     async with contextlib.AsyncExitStack() as stack:
+        # A second one would sweep away the trials of the first.
+        stack.enter_context(held_folder(config.data_dir, NAME))
         database = await open_database(config.database_url, script_location=MIGRATIONS)
         store = SqlStore(database)
         stack.push_async_callback(store.close)
-        serving = await stack.enter_async_context(
-            open_upstream(config, config.serving_target, "serving", issuer)
-        )
+        serving = await stack.enter_async_context(_upstream(config, config.serving_target, "serving", issuer))
         deployer = await stack.enter_async_context(
-            open_upstream(config, config.deployer_target, "deployer", issuer)
+            _upstream(config, config.deployer_target, "deployer", issuer)
         )
         relay = relays.Relay()
         trust = config.data_dir / "trials" / "trust"

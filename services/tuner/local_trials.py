@@ -152,10 +152,11 @@ class LocalTrials:
         path = await self._model_file(model.tenant, ref)
         place = self._folder / "instances" / f"{experiment.tenant}.{experiment.experiment}.{number}"
         async with AsyncExitStack() as stack:
+            # Before anything is awaited: what isn't offered may make room for another.
+            stack.enter_context(self._relay.offering(ref, path))
             await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
             await asyncio.to_thread(place.mkdir, parents=True)
-            stack.callback(shutil.rmtree, place, ignore_errors=True)
-            stack.enter_context(self._relay.offering(ref, path))
+            stack.push_async_callback(asyncio.to_thread, shutil.rmtree, place, ignore_errors=True)
             process = await stack.enter_async_context(running(self._module, self._arguments(place)))
             try:
                 async with asyncio.timeout(self._start_s):

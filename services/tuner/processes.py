@@ -7,9 +7,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from libs.common.errors import Error, Invalid, Unavailable
 
@@ -55,17 +56,22 @@ async def running(
     try:
         yield process
     finally:
-        # A second cancellation must not leave it behind.
+        # No further cancellation may leave it behind.
         await _shielded(_end(process))
 
 
-async def _shielded(work: object) -> None:
-    task = asyncio.ensure_future(work)  # type: ignore[call-overload]
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await task
-        raise
+async def _shielded(work: Coroutine[Any, Any, None]) -> None:
+    """Do `work` to its end, however often the caller is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    cancelled = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

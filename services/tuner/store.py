@@ -36,6 +36,15 @@ class Store(Protocol):
         """
         ...
 
+    async def past(self, tenant: str, request: PastRequest) -> Experiment | None:
+        """Return what a request made, as it is now; None when it wasn't made before, or is forgotten.
+
+        Raises:
+            AlreadyExists: when its id was used for something else.
+            NotFound: when its experiment is gone.
+        """
+        ...
+
     async def get(self, name: ExperimentName) -> Experiment | None:
         """Return an experiment, or None."""
         ...

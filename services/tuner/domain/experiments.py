@@ -89,6 +89,10 @@ class Experiments:
                 metadata={"field": "request_id"},
             )
         name = ExperimentName(tenant, experiment_id or f"e-{self._randomness.id(10)}")
+        # First: what was made may be the one too many, and its model may have changed since.
+        past = None if request is None else await self._store.past(tenant, request)
+        if past is not None:
+            return await self._seen(past)
         served = await self._endpoint.served(spec.model)
         made = Experiment(name, spec, served, ExperimentState.RUNNING, self._clock.now())
         if validate_only:

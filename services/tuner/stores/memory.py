@@ -24,12 +24,7 @@ class MemoryStore:
         oldest = experiment.create_time - REQUEST_LIFE
         for key in [k for k, (_, _, made) in self.requests.items() if k[0] == tenant and made < oldest]:
             del self.requests[key]
-        if request is not None and (past := self.requests.get((tenant, request.request_id))):
-            if past[0] != request.fingerprint:
-                raise reused(request.request_id, past[1])
-            kept = self.experiments.get(past[1])
-            if kept is None:
-                raise gone(past[1])
+        if request is not None and (kept := await self.past(tenant, request)) is not None:
             return kept, False
         if experiment.name in self.experiments:
             raise taken(experiment.name)
@@ -41,6 +36,18 @@ class MemoryStore:
                 experiment.create_time,
             )
         return experiment, True
+
+    async def past(self, tenant: str, request: PastRequest) -> Experiment | None:
+        """See `Store`."""
+        past = self.requests.get((tenant, request.request_id))
+        if past is None:
+            return None
+        if past[0] != request.fingerprint:
+            raise reused(request.request_id, past[1])
+        kept = self.experiments.get(past[1])
+        if kept is None:
+            raise gone(past[1])
+        return kept
 
     async def get(self, name: ExperimentName) -> Experiment | None:
         """See `Store`."""

@@ -40,30 +40,13 @@ class SqlStore:
         """See `Store`."""
         name = experiment.name
 
-        def repeated(connection: Connection) -> tuple[Experiment, bool] | None:
-            if request is None:
-                return None
-            query = select(requests).where(
-                requests.c.tenant == name.tenant, requests.c.request_id == request.request_id
-            )
-            past = connection.execute(query).first()
-            if past is None:
-                return None
-            made = ExperimentName(name.tenant, past.experiment)
-            if past.fingerprint != request.fingerprint:
-                raise reused(request.request_id, made)
-            row = connection.execute(select(experiments).where(_is(experiments, made))).first()
-            if row is None:
-                raise gone(made)
-            return _experiment(row), False
-
         def work(connection: Connection) -> tuple[Experiment, bool]:
             oldest = micros(experiment.create_time - REQUEST_LIFE)
             old = and_(requests.c.tenant == name.tenant, requests.c.create_time < oldest)
             connection.execute(delete(requests).where(old))
-            earlier = repeated(connection)
+            earlier = None if request is None else _past(connection, name.tenant, request)
             if earlier is not None:
-                return earlier
+                return earlier, False
             connection.execute(experiments.insert(), {**_key(name), **_values(experiment)})
             if request is not None:
                 connection.execute(
@@ -82,10 +65,14 @@ class SqlStore:
             return await self._database.run(work)
         except IntegrityError:
             # Two at once: the other may have been the same request.
-            earlier = await self._database.run(repeated)
+            earlier = None if request is None else await self.past(name.tenant, request)
             if earlier is not None:
-                return earlier
+                return earlier, False
             raise taken(name) from None
+
+    async def past(self, tenant: str, request: PastRequest) -> Experiment | None:
+        """See `Store`."""
+        return await self._database.run(lambda connection: _past(connection, tenant, request))
 
     async def get(self, name: ExperimentName) -> Experiment | None:
         """See `Store`."""
@@ -201,6 +188,20 @@ def _key(name: ExperimentName) -> dict[str, Any]:
 
 def _is(table: Table, name: ExperimentName) -> Any:
     return and_(table.c.tenant == name.tenant, table.c.experiment == name.experiment)
+
+
+def _past(connection: Connection, tenant: str, request: PastRequest) -> Experiment | None:
+    query = select(requests).where(requests.c.tenant == tenant, requests.c.request_id == request.request_id)
+    past = connection.execute(query).first()
+    if past is None:
+        return None
+    made = ExperimentName(tenant, past.experiment)
+    if past.fingerprint != request.fingerprint:
+        raise reused(request.request_id, made)
+    row = connection.execute(select(experiments).where(_is(experiments, made))).first()
+    if row is None:
+        raise gone(made)
+    return _experiment(row)
 
 
 def _why(connection: Connection, name: ExperimentName) -> Exception:

@@ -216,3 +216,16 @@ async def test_a_migrated_database_has_exactly_this_schema(kind, tmp_path, reque
         assert await database.run(compare) == []
     finally:
         await database.close()
+
+
+async def test_what_a_request_made_can_be_asked(store):
+    request = PastRequest("r1", "f")
+    assert await store.past("acme", request) is None
+    made, _ = await store.create(make_experiment(), request)
+    assert await store.past(made.name.tenant, request) == made
+    assert await store.past("rival", request) is None
+    with pytest.raises(AlreadyExists, match="r1"):
+        await store.past(made.name.tenant, PastRequest("r1", "g"))
+    await store.delete(made.name, made.revision)
+    with pytest.raises(NotFound):
+        await store.past(made.name.tenant, request)

