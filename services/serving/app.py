@@ -74,7 +74,16 @@ def build(
     fleet = Fleet()
     files = ModelFiles(config.data_dir / "models", blobs)
     fitter = Fitter(fleet, loader or BackendLoader(config.plan_memory_bytes), files.held, clock)
-    repository = Repository(store, blobs, files, fitter, fleet, clock, max_models=config.max_models)
+    repository = Repository(
+        store,
+        blobs,
+        files,
+        fitter,
+        fleet,
+        clock,
+        max_models=config.max_models,
+        max_versions=config.max_versions,
+    )
     plane = DataPlane(fleet, config.max_held_bytes)
     Metrics(registry, fleet, plane)
     inference = InferenceService(plane, repository, clock, software_version())

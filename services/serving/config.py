@@ -58,6 +58,9 @@ class ServingServiceConfig(ServiceConfig):
         metadata={"help": "whether models' files are kept in the deployer; off for an instance on trial"},
     )
     max_models: int = field(default=1000, metadata={"help": "models of all tenants", "min": 1})
+    max_versions: int = field(
+        default=1000, metadata={"help": "versions of a model; each file stays on the disk", "min": 1}
+    )
     max_held_bytes: int = field(
         default=1024 * _MIB,
         metadata={"help": "bytes of all requests in hand; more are refused", "min": _MIB},

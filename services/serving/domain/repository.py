@@ -73,8 +73,9 @@ class Repository:
         clock: Clock,
         *,
         max_models: int,
+        max_versions: int,
     ) -> None:
-        """Serve through `fleet`; `max_models` bounds the models of all tenants."""
+        """Serve through `fleet`; `max_models` bounds the models of all tenants, `max_versions` those of each."""
         self._store = store
         self._blobs = blobs
         self._files = files
@@ -82,6 +83,7 @@ class Repository:
         self._fleet = fleet
         self._clock = clock
         self._max_models = max_models
+        self._max_versions = max_versions
         self._locks: WeakValueDictionary[ModelKey, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -180,6 +182,7 @@ class Repository:
         Raises:
             NotFound: when there is no such model, or the tenant has no such blob.
             AlreadyExists: when there is a version of that name by another request.
+            Exhausted: when the model has too many versions.
             Invalid, Precondition, Exhausted: when it can't be loaded.
         """
         return await self._whole(self._create_version(draft, validate_only))
@@ -191,6 +194,11 @@ class Repository:
             repeated = await self._repeated(draft)
             if repeated is not None:
                 return repeated, self.condition(repeated)
+            if len(await self._versions(key)) >= self._max_versions:
+                raise Exhausted(
+                    f"'{key}' has {self._max_versions} versions, as many as may be; delete some",
+                    reason="TOO_MANY_VERSIONS",
+                )
             await self._blobs.check(key.tenant, draft.blob)
             if validate_only or model.unloaded:
                 # Tried here, so that loading it later is no surprise.

@@ -13,6 +13,7 @@ from isthmus.serving.v1 import model_pb2 as pb
 from libs.common.client import Channel
 from libs.common.testing import eventually
 from services.deployer.testing import Running as Deployer
+from services.serving.config import ServingServiceConfig
 from services.serving.testing import Client, Running, running_serving
 from services.serving.testing_models import scale
 
@@ -99,6 +100,24 @@ async def test_a_repeated_request_gets_its_first_answer(serving: Running, deploy
     assert code is grpc.StatusCode.ALREADY_EXISTS
     code, _ = await refused(client.create("m", "v2", blob, request_id="yes"))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_versions_are_bounded_by_their_number(
+    tmp_path: Path, deployer: Deployer, to_deployer: Channel
+) -> None:
+    folder = tmp_path / "bounded"
+    config = ServingServiceConfig(
+        port=0, metrics_port=-1, data_dir=folder, identity_trust_dir=folder, max_versions=1
+    )
+    async with running_serving(folder, to_deployer, config=config) as serving:
+        client = serving.client()
+        blob = await deployer.client().upload(scale(1.0))
+        await client.put("m")
+        await client.create("m", "v1", blob)
+        code, text = await refused(client.create("m", "v2", blob))
+        assert (code, "has 1 versions" in text) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+        await client.put("n")
+        await client.create("n", "v1", blob)
 
 
 async def test_a_check_changes_nothing(serving: Running, deployer: Deployer) -> None:
@@ -232,7 +251,7 @@ async def test_a_start_brings_back_what_was_served(
             blob = await deployer.client().upload(scale(float(factor)))
             await client.create("m", f"v{factor}", blob)
     (folder / "models" / "left-over").write_bytes(b"")
-    damaged = next((folder / "models").iterdir())
+    damaged, *_ = (folder / "models").iterdir()
     damaged.write_bytes(b"damaged")
     async with running_serving(folder, to_deployer) as second:
         client = second.client()

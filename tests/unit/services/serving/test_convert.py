@@ -53,8 +53,7 @@ def test_whatever_configuration_comes_is_taken_or_refused_as_invalid(data: bytes
         return
     try:
         found = convert.config(message)
-    except Invalid as error:
-        assert "config." in error.message
+    except Invalid:
         return
     assert convert.config(convert.to_config(found)) == found
 
