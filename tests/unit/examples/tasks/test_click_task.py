@@ -19,6 +19,7 @@ from examples.training.click_model.ranker import half_stars
 from isthmus.task import Context, Event
 from libs.task.event import Event as StoredEvent
 from libs.task.pipeline import pipeline_from_value
+from libs.task.trigger import trigger_from_value
 from tests.unit.examples.training.conftest import FILMS, write_log
 
 TASK = ROOT / "examples" / "tasks" / "click"
@@ -194,3 +195,30 @@ def test_both_models_see_on_the_device_what_they_saw_in_training(
         assert len(cloud.asked) == (shown.past_count(rows, RANKER_WINDOW)[0] >= POLICY.least_past)
         seen_whole += shown.past_count(rows, RANKER_WINDOW)[0] == RANKER_WINDOW
     assert seen_whole > 0
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"item_id": "7"},
+        {"item_id": "7", "rating": "5"},
+        {"item_id": "7", "rating": True},
+        {"item_id": "7", "rating": 0},
+        {"item_id": "7", "rating": 1e300},
+        {"item_id": ["7"], "rating": 5},
+        {"item_id": 7, "rating": 5},
+        {"rating": 5},
+    ],
+)
+def test_an_odd_event_of_an_app_is_left_out_of_the_past_and_fails_no_run(odd: dict[str, Any]) -> None:
+    (feature,) = pipeline_from_value(source()["pipeline"]).features
+    rated = StoredEvent("e1", "rate", "item", "u1", 1.0, {"item_id": "9", "rating": 4.5})
+    found = feature.evaluate([rated, StoredEvent("e2", "rate", "item", "u1", 2.0, odd)], 3.0)
+    assert found == {"items": ["9"], "ratings": [4.5]}
+
+
+def test_a_screen_without_the_name_of_a_film_wakes_nothing() -> None:
+    (step,) = trigger_from_value(source()["trigger"]).steps
+    for item, wakes in (("7", True), ("", True), (7, False), (["7"], False), (None, False)):
+        entered = StoredEvent("e", "page_enter", "item", "u1", 1.0, {"item_id": item})
+        assert step.matches(entered) == wakes
