@@ -71,6 +71,12 @@ class Fleet:
         for device, goal in zip(self.devices, goals, strict=True):
             device.allowed = goal
 
+    def give_the_rest(self, version: str) -> None:
+        """Let the devices that run a version have all of their events."""
+        for device in self.devices:
+            if device.allowed < len(device.events) and version in _active(device):
+                device.allowed = len(device.events)
+
     def wait(self, what: str, done: Callable[[], bool]) -> None:
         """Wait until `done()`; agents that ended by themselves are started again.
 
@@ -93,8 +99,13 @@ class Fleet:
             if device.revive():
                 self._progress.say(f"{device.device_id} ended by itself; started again")
 
-    def meanwhile(self, what: str, work: Callable[[], T]) -> T:
+    def meanwhile(self, what: str, work: Callable[[], T], look: Callable[[], None] = lambda: None) -> T:
         """Do what takes a while, waiting as `wait` does, and return what it returns.
+
+        Args:
+            what: what is waited for.
+            work: what takes a while.
+            look: called now and then.
 
         Raises:
             Error: what the work raised, and as `wait`.
@@ -110,7 +121,12 @@ class Fleet:
 
         thread = threading.Thread(target=do, daemon=True)
         thread.start()
-        self.wait(what, lambda: not thread.is_alive())
+
+        def over() -> bool:
+            look()
+            return not thread.is_alive()
+
+        self.wait(what, over)
         if failed:
             raise failed[0]
         return ended[0]
@@ -136,10 +152,7 @@ class Fleet:
         """Return how many devices run each version."""
         found = Counter[str]()
         for device in self.devices:
-            if status := device.quick_status():
-                found.update(
-                    {f"{task.task}@{task.version}" for task in status.tasks if task.state in _RUNNING}
-                )
+            found.update(_active(device))
         return found
 
     def problems(self) -> list[str]:
@@ -219,6 +232,13 @@ def dealt(log: Log, plan: Plan) -> list[list[Event]]:
             reason="LOG_TOO_SHORT",
         )
     return hands
+
+
+def _active(device: Device) -> set[str]:
+    """Return the versions that a device runs; none while it is away."""
+    status = device.quick_status()
+    tasks = status.tasks if status else ()
+    return {f"{task.task}@{task.version}" for task in tasks if task.state in _RUNNING}
 
 
 def _settled(device: Device) -> bool:

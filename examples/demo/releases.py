@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -92,7 +92,8 @@ class Releases:
     def release_bad(self) -> None:
         """Release the bad version, and see it rolled back by itself."""
         preflight = self._publish(self.scenario.bad)
-        found = self._release(self.bad)
+        # However long the release takes to reach a device: there are events left for it to fail on.
+        found = self._release(self.bad, look=lambda: self.fleet.give_the_rest(self.bad))
         last = found["steps"][-1]["percent"]
         self.report.check(
             "a version that only fails in the field rolls back by itself",
@@ -126,7 +127,7 @@ class Releases:
         """Say where a release is; why is for the report."""
         self.progress.say(line.partition("  — ")[0])
 
-    def _release(self, version: str, *flags: str) -> dict[str, Any]:
+    def _release(self, version: str, *flags: str, look: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """Create a release and wait until it has ended; return it."""
         name = f"v{version.partition('@')[2].replace('.', '-')}"
         self.cloud.isthmus(
@@ -136,6 +137,7 @@ class Releases:
             f"the release of {version}",
             # 1: it has ended otherwise than well, which is what is looked at.
             lambda: self.cloud.follow("release", "watch", name, say=self._say_briefly, failed=(1,)),
+            look,
         )
         found: dict[str, Any] = self.cloud.isthmus("release", "get", name)
         return found
