@@ -1,101 +1,16 @@
 """Requests of a connection, without gRPC: what a device hears, and when it hears nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
 
 import pytest
 
 from libs.common.errors import Conflict, Error, Invalid, NotFound
-from libs.common.testing import FakeClock, eventually
-from services.gateway.tunnel.domain.checks import Limits
-from services.gateway.tunnel.domain.frame import NO_STREAM, Device, Frame, Outcome, Receipt
-from services.gateway.tunnel.domain.requests import Answer, Fate, Models, Prediction, Tensor
-from services.gateway.tunnel.domain.session import Ack, Hello, Message, Reply
-from services.gateway.tunnel.domain.tunnel import Tunnel
-from services.gateway.tunnel.store.memory import MemoryLog
-from services.gateway.tunnel.testing import (
-    DEVICE,
-    STREAM,
-    FakeModels,
-    Recorder,
-    frame,
-    predicted,
-    request,
-)
-
-HELLO = Hello((STREAM,))
-
-
-class StuckLog(MemoryLog):
-    """Makes nothing durable until the gate opens."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        super().__init__(clock, partitions=1)
-        self.gate = asyncio.Event()
-
-    async def append(self, frames: Sequence[Frame]) -> Receipt:
-        await self.gate.wait()
-        return await super().append(frames)
-
-
-class World:
-    """A tunnel over fakes, and devices that talk through it."""
-
-    def __init__(self, **limits: int) -> None:
-        self.clock = FakeClock()
-        self.models = FakeModels()
-        self.recorder = Recorder()
-        self.log = StuckLog(self.clock)
-        self.tunnel = self.over(self.models, **limits)
-
-    def over(self, models: Models | None, **limits: int) -> Tunnel:
-        return Tunnel(self.log, models, limits=Limits(**limits), clock=self.clock, observer=self.recorder)
-
-    def connect(self, device: Device = DEVICE, tunnel: Tunnel | None = None) -> "Connection":
-        return Connection(tunnel or self.tunnel, device)
-
-
-class Connection:
-    """A device's end. While `reading` is clear it reads nothing."""
-
-    def __init__(self, tunnel: Tunnel, device: Device, hello: Hello = HELLO) -> None:
-        self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._queue.put_nowait(hello)
-        self.taken = 0
-        self.heard: list[Reply] = []
-        self.reading = asyncio.Event()
-        self.reading.set()
-        self.task = asyncio.create_task(self._run(tunnel, device))
-
-    async def _messages(self) -> AsyncIterator[Message]:
-        while (message := await self._queue.get()) is not None:
-            self.taken += 1
-            yield message
-
-    async def _run(self, tunnel: Tunnel, device: Device) -> None:
-        async with aclosing(tunnel.connect(device, self._messages())) as replies:
-            async for reply in replies:
-                self.heard.append(reply)
-                await self.reading.wait()
-
-    def send(self, *messages: Message | None) -> None:
-        for message in messages:
-            self._queue.put_nowait(message)
-
-    @property
-    def answers(self) -> list[Answer]:
-        return [reply for reply in self.heard if isinstance(reply, Answer)]
-
-    @property
-    def reasons(self) -> list[tuple[int, str]]:
-        return [(answer.id, answer.failure_reason) for answer in self.answers]
-
-    async def answered(self, count: int = 1) -> list[Answer]:
-        await eventually(lambda: len(self.answers) >= count or self.task.done())
-        if self.task.done():
-            self.task.result()
-        return self.answers
+from libs.common.testing import eventually
+from services.gateway.tunnel.domain.frame import NO_STREAM, Device, Outcome
+from services.gateway.tunnel.domain.requests import Fate, Prediction, Tensor
+from services.gateway.tunnel.domain.session import Ack, Hello
+from services.gateway.tunnel.testing import DEVICE, STREAM, FakeModels, frame, predicted, request
+from tests.unit.services.gateway.tunnel.domain.asking_world import Connection, World
 
 
 @pytest.fixture
@@ -219,99 +134,6 @@ async def test_without_serving_requests_are_refused_and_frames_go_on(world: Worl
     assert device.reasons == [(1, "NO_SERVING")]
     assert Ack(STREAM, 1) in device.heard
     assert world.recorder.fates == [Fate.REFUSED]
-
-
-async def test_more_than_may_be_open_are_refused_at_once(world: World) -> None:
-    world.models.gate.clear()
-    device = world.connect()
-    device.send(*(request(number) for number in range(1, 19)))
-    await device.answered(2)
-    assert device.reasons == [(17, "TOO_MANY_REQUESTS"), (18, "TOO_MANY_REQUESTS")]
-    assert world.recorder.requests == 16
-    world.models.gate.set()
-    await device.answered(18)
-    device.send(request(19), None)
-    await device.task
-    assert device.answers[-1] == predicted(19)
-
-
-async def test_all_connections_together_are_bounded() -> None:
-    world = World(requests_in_all=6)
-    world.models.gate.clear()
-    one, two = world.connect(), world.connect(Device("acme", "phone-2"))
-    one.send(request(1), request(2))
-    await eventually(lambda: len(world.models.asked) == 2)
-    two.send(request(1), request(2))
-    await two.answered()
-    assert two.reasons == [(2, "TOO_MANY_REQUESTS")]
-    assert "3 requests of your tenant's devices" in two.answers[0].failure_message
-    one.task.cancel()
-    await asyncio.gather(one.task, return_exceptions=True)
-    two.send(request(3))
-    await eventually(lambda: len(world.models.asked) == 4)
-    assert world.recorder.requests == 2
-    world.models.gate.set()
-    two.send(None)
-    await two.task
-
-
-async def test_a_tenant_whose_model_is_stalled_leaves_places_to_others() -> None:
-    world = World(requests_in_all=64)
-    world.models.gate.clear()
-    stalled = [world.connect(Device("acme", f"phone-{number}")) for number in range(8)]
-    for device in stalled:
-        device.send(*(request(number, timeout_s=30.0) for number in range(1, 17)))
-    await eventually(lambda: len(world.models.asked) + sum(len(d.answers) for d in stalled) == 8 * 16)
-    assert len(world.models.asked) == world.recorder.requests == 32
-    world.models.gate = asyncio.Event()
-    world.models.gate.set()
-    other = world.connect(Device("rival", "phone-1"))
-    other.send(*(request(number) for number in range(1, 17)), None)
-    await other.task
-    assert [answer.failure_reason for answer in other.answers] == [""] * 16
-
-
-async def test_answers_that_nobody_reads_hold_their_places_no_longer_than_they_are_good_for() -> None:
-    world = World(requests_in_all=4)
-    deaf = world.connect()
-    deaf.send(request(1))
-    await deaf.answered()
-    deaf.reading.clear()
-    deaf.send(request(2))
-    await deaf.answered(2)  # handed over; what comes behind it waits
-    deaf.send(request(3, timeout_s=2.0), request(4, timeout_s=5.0))
-    await eventually(lambda: len(world.models.asked) == 4)
-    other = world.connect(Device("acme", "phone-2"))
-    other.send(request(1))
-    await other.answered()
-    assert other.reasons == [(1, "TOO_MANY_REQUESTS")]
-    world.clock.advance(2.0)
-    await eventually(lambda: world.recorder.requests == 1)
-    assert world.recorder.fates[-1] is Fate.LATE
-    other.send(request(2))
-    assert (await other.answered(2))[1] == predicted(2)
-    deaf.reading.set()
-    deaf.send(None)
-    await deaf.task
-    assert deaf.answers == [predicted(1), predicted(2), predicted(4)]
-    assert world.recorder.requests == 0
-    assert world.clock.sleepers == 0
-
-
-async def test_who_reads_no_answers_is_not_read(world: World) -> None:
-    device = world.connect(tunnel=world.over(None))
-    device.send(request(1))
-    await device.answered()
-    device.reading.clear()
-    device.send(request(2))
-    await device.answered(2)
-    device.send(*(request(number) for number in range(3, 1001)), None)
-    for _ in range(2000):
-        await asyncio.sleep(0)
-    assert device.taken == 1 + 2 + 64
-    device.reading.set()
-    await device.task
-    assert [answer.id for answer in device.answers] == list(range(1, 1001))
 
 
 async def test_a_connection_that_ends_takes_its_requests_along(world: World) -> None:
