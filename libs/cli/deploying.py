@@ -126,6 +126,7 @@ def _ready(
 
     Raises:
         Precondition: when it can't be loaded.
+        NotFound: when somebody removes it meanwhile.
         Unavailable: when it isn't loaded in a long time.
     """
     deadline = time.monotonic() + _LOAD_S
@@ -135,8 +136,15 @@ def _ready(
         if time.monotonic() > deadline:
             raise Unavailable(f"{version.name}: is still {state_text(version)}", reason="NOT_LOADED")
         time.sleep(_PAUSE_S)
-        version = next(each for each in list_versions(session, name) if each.name == version.name)
+        version = _found(session, name, version.name)
     return version
+
+
+def _found(session: Session, model: str, name: str) -> model_pb2.ModelVersion:
+    for each in list_versions(session, model):
+        if each.name == name:
+            return each
+    raise NotFound(f"{name}: was removed while it was waited for", reason="VERSION_NOT_FOUND")
 
 
 def switch(session: Session, model: model_pb2.Model, version: str) -> model_pb2.Model:

@@ -160,7 +160,7 @@ def _say_how_far(output: Output, error: BaseException, sent: Sent) -> None:
 @_SOCKET
 @_wait()
 @click.option("--task", default="", help="Only this task.")
-@click.option("--after", type=click.IntRange(0), default=0, help="Start after this result.")
+@click.option("--after", type=click.IntRange(0, 2**63 - 1), default=0, help="Start after this result.")
 @click.option("--follow", is_flag=True, help="Go on waiting for more.")
 @click.pass_obj
 def results(settings: Settings, socket: str, wait_s: float, task: str, after: int, follow: bool) -> None:

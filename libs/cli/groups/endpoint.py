@@ -45,13 +45,15 @@ def endpoint() -> None:
 
 @endpoint.command()
 @click.argument("endpoint_id", metavar="ENDPOINT")
-@click.option("--max-batch-rows", type=click.IntRange(1), help="Most rows run together; 1: no batching.")
+@click.option(
+    "--max-batch-rows", type=click.IntRange(1, 4096), help="Most rows run together; 1: no batching."
+)
 @click.option("--max-batch-delay", type=DELAY, help="How long a request is held back for others.")
-@click.option("--instances", type=click.IntRange(1), help="Instances that run side by side.")
-@click.option("--threads", type=click.IntRange(1), help="Threads of an instance.")
-@click.option("--queue", type=click.IntRange(1), help="Requests that may wait.")
+@click.option("--instances", type=click.IntRange(1, 64), help="Instances that run side by side.")
+@click.option("--threads", type=click.IntRange(1, 64), help="Threads of an instance.")
+@click.option("--queue", type=click.IntRange(1, 65536), help="Requests that may wait.")
 @click.option("--queue-timeout", type=DURATION, help="How long one may wait.")
-@click.option("--keep", type=click.IntRange(1), help="Versions before the live one that stay loaded.")
+@click.option("--keep", type=click.IntRange(1, 16), help="Versions before the live one that stay loaded.")
 @click.option("--live", metavar="VERSION", default="", help="The version that takes the traffic.")
 @click.option("--etag", default="", help="Only if nobody wrote since this etag was read.")
 @click.option("--dry-run", is_flag=True, help="Only check it.")

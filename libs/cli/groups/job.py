@@ -52,7 +52,7 @@ def job() -> None:
 @click.option("--workers", type=click.IntRange(1, 1024), help="Workers that start together; default 1.")
 @click.option("--cpus", type=CPUS, help="Cores of each worker, such as 2 or 0.5; default 0.5.")
 @click.option("--memory", type=SIZE, help="Memory of each worker, such as 1GiB; default 512MiB.")
-@click.option("--gpus", type=click.IntRange(0), help="GPUs of each worker; default 0.")
+@click.option("--gpus", type=click.IntRange(0, 2**31 - 1), help="GPUs of each worker; default 0.")
 @click.option("--priority", type=click.IntRange(-1000, 1000), help="More goes first in the queue; default 0.")
 @click.option("--env", "environment", multiple=True, metavar="KEY=VALUE", help="A variable; repeat.")
 @click.option(
@@ -266,8 +266,8 @@ def watch(session: Session, job_id: str) -> None:
 @job.command()
 @click.argument("job_id", metavar="JOB")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the worker has ended.")
-@click.option("--rank", type=click.IntRange(0), default=0, help="Which worker; default 0.")
-@click.option("--attempt", type=click.IntRange(1), help="Which attempt; default: the last.")
+@click.option("--rank", type=click.IntRange(0, 2**31 - 1), default=0, help="Which worker; default 0.")
+@click.option("--attempt", type=click.IntRange(1, 2**31 - 1), help="Which attempt; default: the last.")
 @with_session
 def logs(session: Session, job_id: str, follow: bool, rank: int, attempt: int | None) -> None:
     """Print what a worker wrote, byte for byte."""

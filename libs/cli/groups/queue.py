@@ -22,7 +22,9 @@ def queue() -> None:
 _QUOTA = (
     click.option("--cpus", type=CPUS, help="Cores that its running jobs take together; default: no bound."),
     click.option("--memory", type=SIZE, help="Memory that they take together; default: no bound."),
-    click.option("--gpus", type=click.IntRange(0), help="GPUs that they take together; default: no bound."),
+    click.option(
+        "--gpus", type=click.IntRange(0, 2**31 - 1), help="GPUs that they take together; default: no bound."
+    ),
     click.option(
         "--priority", type=click.IntRange(-1000, 1000), help="Queues with more go first; default 0."
     ),

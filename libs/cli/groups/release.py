@@ -119,7 +119,9 @@ def _show(session: Session, found: release_pb2.Release, absent: str = "") -> Non
 @click.option("--confirmed", type=float, help="Percent of a step's devices that must confirm; default 95.")
 @click.option("--failed", type=float, help="Percent of failed devices above which it rolls back; default 5.")
 @click.option(
-    "--min-reports", type=click.IntRange(1), help="Devices that must report before --failed is judged."
+    "--min-reports",
+    type=click.IntRange(1, 2**31 - 1),
+    help="Devices that must report before --failed is judged.",
 )
 @click.option("--soak", type=DURATION, help="Least time that a step stays open; default 0.")
 @click.option(

@@ -276,7 +276,7 @@ def cancel(session: Session, experiment_ids: tuple[str, ...]) -> None:
 
 @tune.command("apply")
 @click.argument("experiment_id", metavar="EXPERIMENT")
-@click.option("--trial", type=click.IntRange(1), help="Which trial; default: the best one.")
+@click.option("--trial", type=click.IntRange(1, 1000), help="Which trial; default: the best one.")
 @with_session
 def apply_(session: Session, experiment_id: str, trial: int | None) -> None:
     """Apply a trial's configuration to the endpoint, measured before and after; no request is dropped.

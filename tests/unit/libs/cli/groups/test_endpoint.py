@@ -269,3 +269,28 @@ def test_what_is_wrong_is_told(
     ran = isthmus("endpoint", *arguments)
     assert (ran.code, said in ran.err) == (code, True), ran.err
     assert not cloud.serving.asked(open_inference_pb2.ModelInferRequest)
+
+
+@pytest.mark.parametrize("flag", ["--max-batch-rows", "--instances", "--threads", "--queue", "--keep"])
+def test_a_number_out_of_range_is_refused_with_the_range(
+    cloud: FakeCloud, isthmus: Isthmus, flag: str
+) -> None:
+    for value in ("0", "65537", "99999999999"):
+        ran = isthmus("endpoint", "put", "ranker", flag, value)
+        assert ran.code == 2
+        assert flag in ran.err
+        assert f"{value} is not in the range 1<=x<=" in ran.err
+    assert cloud.serving.asked(Put) == []
+
+
+def test_a_version_that_is_removed_while_it_is_waited_for_is_missed(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isthmus("endpoint", "deploy", "ranker", str(model))
+    cloud.serving.states.extend([Version.STATE_LOADING])
+    listed = deploying.list_versions
+    answers = iter([listed, lambda *_: []])
+    monkeypatch.setattr(deploying, "list_versions", lambda session, name: next(answers)(session, name))
+    ran = isthmus("endpoint", "deploy", "ranker", str(model), "--json")
+    assert (ran.code, ran.error["reason"]) == (4, "VERSION_NOT_FOUND")
+    assert "versions/v1: was removed while it was waited for" in ran.error["message"]
