@@ -76,10 +76,16 @@ class Process:
         self._process.send_signal(how)
 
     async def end(self, how: signal.Signals) -> int:
-        if self._process is None or self._channel is None:
+        if self._process is None:
             return 0
+        self.send(how)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Wait until it has ended; return its exit status. What was still asked of it is given up."""
+        assert self._process is not None
+        assert self._channel is not None
         process, self._process = self._process, None
-        process.send_signal(how)
         async with asyncio.timeout(60):
             await process.communicate()
         await self._channel.close()

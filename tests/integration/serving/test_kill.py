@@ -65,18 +65,15 @@ async def test_a_killed_process_serves_again_what_it_served(process: Process, de
 
 async def test_a_process_told_to_stop_answers_what_it_has_taken(process: Process, deployer: Deployer) -> None:
     client = await process.start()
-    config = pb.ServingConfig(max_batch_rows=64)
-    config.max_batch_delay.FromMilliseconds(300)
+    config = pb.ServingConfig(max_batch_rows=64, queue_capacity=8)
+    config.max_batch_delay.FromMilliseconds(4000)
     await client.put("m", config)
     await client.create("m", "v1", await deployer.client().upload(scale(2.0)))
-    calls = [asyncio.get_running_loop().create_task(client.infer("m", x=X)) for _ in range(8)]
-    await asyncio.sleep(0.1)
-    code = await process.end(signal.SIGTERM)
-    results = await asyncio.gather(*calls, return_exceptions=True)
-    assert code == 0
-    for result in results:
-        # Taken before the signal: answered. One that came later hears that the service is going.
-        if isinstance(result, grpc.aio.AioRpcError):
-            assert result.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-        else:
-            assert result["y"][0, 0] == 2
+    calls = [asyncio.get_running_loop().create_task(client.infer("m", x=X)) for _ in range(9)]
+    # One is too many: when it is refused, the others wait in the queue.
+    (refused,), taken = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    with pytest.raises(grpc.aio.AioRpcError, match="8 requests wait"):
+        await refused
+    process.send(signal.SIGTERM)
+    assert [answer["y"][0, 0] for answer in await asyncio.gather(*taken)] == [2.0] * 8
+    assert await process.ended() == 0
