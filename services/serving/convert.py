@@ -89,7 +89,8 @@ def to_config(value: ServingConfig) -> pb.ServingConfig:
 
 
 def _seconds(message: Duration) -> float:
-    return message.seconds + message.nanos / 1e9
+    # One rounding, so that what was written is read back as the same.
+    return (message.seconds * 1_000_000_000 + message.nanos) / 1e9
 
 
 def _duration(seconds: float) -> Duration:

@@ -75,7 +75,7 @@ class Repository:
         max_models: int,
         max_versions: int,
     ) -> None:
-        """Serve through `fleet`; `max_models` bounds the models of all tenants, `max_versions` those of each."""
+        """Serve through `fleet`; `max_models` bounds all tenants' models, `max_versions` each one's versions."""
         self._store = store
         self._blobs = blobs
         self._files = files
