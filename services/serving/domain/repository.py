@@ -75,7 +75,7 @@ class Repository:
         max_models: int,
         max_versions: int,
     ) -> None:
-        """Serve through `fleet`; `max_models` bounds all tenants' models, `max_versions` each one's versions."""
+        """Serve through `fleet`; at most `max_models` in all, each of `max_versions` at most."""
         self._store = store
         self._blobs = blobs
         self._files = files
