@@ -63,7 +63,10 @@ class ServingServiceConfig(ServiceConfig):
     )
     max_held_bytes: int = field(
         default=1024 * _MIB,
-        metadata={"help": "bytes of all requests in hand; more are refused", "min": _MIB},
+        metadata={
+            "help": "bytes of all requests in hand; a tenant may hold as much as it leaves free",
+            "min": _MIB,
+        },
     )
     plan_memory_bytes: int = field(
         default=1024 * _MIB, metadata={"help": "bytes of the buffers of one plan", "min": _MIB}

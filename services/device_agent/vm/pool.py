@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import logging
-import shutil
 import signal
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from libs.common.backoff import backoff
 from libs.common.clock import Clock
 from libs.common.errors import Error, Exhausted, Invalid, NotFound, Unavailable
+from libs.common.fsio import remove_tree
 from libs.common.rand import Randomness
 from services.device_agent.vm.model import (
     Answerer,
@@ -207,7 +207,7 @@ class TaskVm:
     def _remove_leftovers(self) -> None:
         """Remove the folders of workers that have died with an earlier agent."""
         for folder in self._config.scratch_dir.glob("worker-*"):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
 
     # The queue.
 

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +25,7 @@ from typing import Any
 
 import libs.runtime
 from libs.common.errors import Unavailable
+from libs.common.fsio import remove_tree
 from services.device_agent.vm.model import Answerer, Ask, LoadedTask, Reply, VmConfig
 from services.device_agent.vm.wire import ProtocolFault, parse_ask, parse_reply, reply_to_ask
 from services.device_agent.vm.worker.framing import HEADER, PROTOCOL
@@ -109,7 +109,7 @@ class WorkerProcess:
             # On the loop's own thread (see the class), for a few milliseconds.
             worker = cls._spawn(config, folder)
         except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
             raise Unavailable(f"can't start a task worker ({config.python}): {error}") from error
         try:
             async with asyncio.timeout(config.start_timeout_s):
@@ -316,7 +316,7 @@ class WorkerProcess:
             self._socket.close()
             self._drain()
             self._close_output()
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            await asyncio.to_thread(remove_tree, self._folder)
         return ended
 
     def _reap(self) -> None:

@@ -18,14 +18,13 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from libs.common.errors import Invalid
-from libs.common.fsio import disk_errors, fsync_dir
+from libs.common.fsio import disk_errors, fsync_dir, remove_tree
 from services.scheduler.domain.objects import WorkerId
 from services.scheduler.runner.shim.records import decode, encode
 
@@ -153,7 +152,7 @@ class Folders:
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(self._mode)
         for left in [*path.glob(f"{_NEW}*"), *path.glob(f"{_GONE}*")]:
-            _remove(left)
+            remove_tree(left)
 
     def make(self, key: str, start: bytes, user_id: int | None = None) -> WorkerFolder:
         """Make a worker's folder: whole or not at all; `user_id` says whose its processes will be.
@@ -174,7 +173,7 @@ class Folders:
                 (new / _NO_STOP).touch(mode=0o600)
                 new.rename(self._path / key)
             except OSError:
-                _remove(new)
+                remove_tree(new)
                 raise
         return WorkerFolder(self._path / key)
 
@@ -187,16 +186,4 @@ class Folders:
         gone = self._path / f"{_GONE}{folder.path.name}"
         with contextlib.suppress(FileNotFoundError):
             folder.path.rename(gone)
-        _remove(gone)
-
-
-def _remove(path: Path) -> None:
-    """Remove a tree, even where a worker took its own permissions away."""
-
-    def insist(function: object, name: str, _: object) -> None:
-        with contextlib.suppress(OSError):
-            Path(name).parent.chmod(0o700)
-            Path(name).chmod(0o700)
-            shutil.rmtree(name) if Path(name).is_dir() else Path(name).unlink()
-
-    shutil.rmtree(path, onerror=insist)
+        remove_tree(gone)

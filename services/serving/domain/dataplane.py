@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from libs.common.errors import Exhausted, Invalid
+from libs.common.shares import Shares
 from services.serving.domain.batcher import Work
 from services.serving.domain.deployment import Deployment, Fleet
 from services.serving.domain.execution import Member
@@ -39,10 +40,9 @@ class DataPlane:
     """Answers for the versions of a fleet."""
 
     def __init__(self, fleet: Fleet, max_held_bytes: int) -> None:
-        """Bound the bytes of all requests in hand to `max_held_bytes`."""
+        """Bound the bytes of all requests in hand to `max_held_bytes`, shared out among tenants."""
         self._fleet = fleet
-        self._max_held_bytes = max_held_bytes
-        self._held_bytes = 0
+        self._held = Shares(max_held_bytes)
 
     @property
     def ready(self) -> bool:
@@ -52,7 +52,7 @@ class DataPlane:
     @property
     def held_bytes(self) -> int:
         """Bytes of the requests in hand."""
-        return self._held_bytes
+        return self._held.held
 
     def model_ready(self, key: ModelKey, version: str) -> bool:
         """Tell whether a version answers requests."""
@@ -108,20 +108,20 @@ class DataPlane:
         wanted = check_outputs(signature, request.outputs)
         rows = _rows(deployment, request.inputs)
         size = request.size_bytes
-        if self._held_bytes and self._held_bytes + size > self._max_held_bytes:
+        if not self._held.take(request.key.tenant, size):
             raise Exhausted(
-                f"requests hold {self._held_bytes} bytes; {size} more are too many, try again in a moment",
+                f"requests hold {self._held.held_by(request.key.tenant)} bytes of this tenant's and "
+                f"{self._held.held} in all; {size} more are too many, try again in a moment",
                 reason="TOO_MANY_BYTES",
                 retry_after_s=0.5,
             )
-        self._held_bytes += size
         try:
             # No await between the look-up above and this call: what is swapped out gets nothing more.
             outputs = await deployment.batcher.submit(
                 Work(Member(inputs, rows), request.deadline, request.timeout_s)
             )
         finally:
-            self._held_bytes -= size
+            self._held.give_back(request.key.tenant, size)
         return InferResult(
             deployment.version,
             tuple(Tensor(spec.name, spec.datatype, outputs[spec.name]) for spec in wanted),

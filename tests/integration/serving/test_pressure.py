@@ -10,6 +10,7 @@ import pytest
 
 from isthmus.serving.v1 import model_pb2 as pb
 from libs.common.client import Channel
+from libs.common.shares import Shares
 from libs.common.testing import eventually
 from services.deployer.testing import Running as Deployer
 from services.serving.domain.model import ModelKey
@@ -113,11 +114,14 @@ async def test_a_new_configuration_drains_the_old(rig: Rig) -> None:
 
 async def test_too_many_bytes_in_hand_are_refused(rig: Rig) -> None:
     size = infer_request("m", {"x": X}).ByteSize()
-    rig.running.serving.plane._max_held_bytes = 2 * size + size // 2
+    # A tenant alone has half.
+    rig.running.serving.plane._held = Shares(4 * size + size // 2)
     first = await rig.busy()
     second = rig.ask()
     await eventually(lambda: rig.waiting == 1)
-    with pytest.raises(grpc.aio.AioRpcError, match=f"requests hold {2 * size} bytes") as caught:
+    with pytest.raises(
+        grpc.aio.AioRpcError, match=f"requests hold {2 * size} bytes of this tenant's"
+    ) as caught:
         await rig.ask()
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     rig.backend.gate.set()

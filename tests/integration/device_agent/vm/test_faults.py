@@ -330,3 +330,34 @@ async def test_a_thousand_runs_after_fifty_crashes_leak_nothing(make_vm, tmp_pat
     await until(lambda: held() == before, f"back to {before} descriptors, workers and folders")
     assert vm.stats().starts == 52
     assert vm.stats().deaths == {"crash": 50}
+
+
+async def test_folders_nested_deeper_than_a_walk_can_follow_are_removed(make_vm, tmp_path: Path) -> None:
+    deep = """
+        import os
+        def post(c):
+            for _ in range(1500):
+                os.mkdir("d")
+                os.chdir("d")
+        """
+    vm = await make_vm(workers=1)
+    assert (await vm.load(build_task(deep, wall_time_s=30.0))).ok
+    await vm.execute(Execution("probe", "1"))
+    await check_fine(vm)
+    await vm.close()
+    scratch = tmp_path / "scratch"
+    assert not list(scratch.glob("worker-*"))
+
+
+async def test_such_folders_left_by_an_earlier_agent_keep_no_vm_from_starting(
+    make_vm, tmp_path: Path
+) -> None:
+    left = os.open(tmp_path, os.O_RDONLY)
+    for name in ["scratch", "worker-old", *["d"] * 1500]:
+        os.mkdir(name, dir_fd=left)
+        inner = os.open(name, os.O_RDONLY, dir_fd=left)
+        os.close(left)
+        left = inner
+    os.close(left)
+    await check_fine(await make_vm(workers=1))
+    assert not (tmp_path / "scratch" / "worker-old").exists()
