@@ -22,6 +22,9 @@ class LayeredInterceptor(grpc.aio.ServerInterceptor):
         outer: the layers that calls to unknown methods pass as well: telemetry, errors and trailers.
         inner: the rest: limits and identity.
         known: gives the methods that there are, for "did you mean".
+
+    Attributes:
+        taken: how many calls gRPC has handed over so far.
     """
 
     def __init__(
@@ -31,6 +34,7 @@ class LayeredInterceptor(grpc.aio.ServerInterceptor):
         self._layers = (*outer, *inner)
         self._hint = functools.lru_cache(256)(lambda name: did_you_mean(name, known()))
         self._wrapped: dict[str, tuple[Any, Any]] = {}
+        self.taken = 0
 
     async def intercept_service(
         self,
@@ -38,6 +42,7 @@ class LayeredInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         """Return the method's handler within its layers."""
+        self.taken += 1
         set_metadata(handler_call_details.invocation_metadata or ())
         handler = await continuation(handler_call_details)
         name = handler_call_details.method

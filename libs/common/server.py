@@ -1,7 +1,8 @@
 """How a service is served: one way to build a gRPC server, and one way to run it until it is told to stop.
 
-Shutdown goes in this order: health says NOT_SERVING → no new calls → calls in flight end, or are ended when
-the grace is over → what the service holds is closed → telemetry is flushed.
+Shutdown goes in this order: health says NOT_SERVING → calls that have arrived are taken up → no new calls →
+calls in flight end, or are ended when the grace is over → what the service holds is closed → telemetry is
+flushed.
 """
 
 import asyncio
@@ -37,6 +38,10 @@ KEEPALIVE_TIME_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 # The longest that held streams delay a shutdown, in seconds: who holds one connects again, elsewhere.
 _STREAM_GRACE_S = 2.0
+# gRPC takes calls up one by one and, on `stop`, cancels those that still wait for it. A server is stopped
+# once none has come for `_QUIET_S` seconds, and under steady traffic `_TAKE_UP_S` seconds after the signal.
+_QUIET_S = 0.1
+_TAKE_UP_S = 1.0
 
 
 class AddsItself(Protocol):
@@ -85,6 +90,7 @@ class Server:
         services: Sequence[str],
         methods: Sequence[str],
         health: Health,
+        interceptor: LayeredInterceptor,
         limits: LimitsLayer,
         telemetry: Telemetry,
         clock: Clock,
@@ -95,6 +101,7 @@ class Server:
         self.methods = tuple(methods)
         self.health = health
         self.telemetry = telemetry
+        self._interceptor = interceptor
         self._limits = limits
         self._clock = clock
 
@@ -107,8 +114,20 @@ class Server:
         """Stop in order; calls in flight have `grace_s` seconds, held response streams 2 of them at most."""
         await self.health.not_serving()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.grpc.stop(grace_s))
+            group.create_task(self._end_calls(grace_s))
             group.create_task(self._end_streams(min(_STREAM_GRACE_S, grace_s / 2)))
+
+    async def _end_calls(self, grace_s: float) -> None:
+        began = self._clock.monotonic()
+        await self._take_up(min(_TAKE_UP_S, grace_s / 2))
+        await self.grpc.stop(max(0.0, grace_s - (self._clock.monotonic() - began)))
+
+    async def _take_up(self, most_s: float) -> None:
+        """Return once no call has come for a moment, or after `most_s` seconds."""
+        until, seen = self._clock.monotonic() + most_s, -1
+        while self._interceptor.taken != seen and self._clock.monotonic() < until:
+            seen = self._interceptor.taken
+            await self._clock.sleep(min(_QUIET_S, most_s))
 
     async def _end_streams(self, grace_s: float) -> None:
         if self._limits.streams and grace_s:
@@ -153,9 +172,10 @@ def create_server(
         outer.append(TrailersLayer(trailers))
     inner: list[Layer] = [limits, IdentityLayer(verifier, access)]
     methods: list[str] = []
+    interceptor = LayeredInterceptor(outer, inner, lambda: methods)
     server = grpc.aio.server(
         handlers=(),
-        interceptors=[LayeredInterceptor(outer, inner, lambda: methods)],
+        interceptors=[interceptor],
         options=server_options(config),
     )
     recorder = _Recorder(server)
@@ -173,7 +193,7 @@ def create_server(
     if extra_handlers:
         server.add_generic_rpc_handlers(tuple(extra_handlers))
     port = _listen(server, config)
-    return Server(server, port, recorder.services, methods, health, limits, telemetry, clock)
+    return Server(server, port, recorder.services, methods, health, interceptor, limits, telemetry, clock)
 
 
 def server_options(config: ServiceConfig) -> list[tuple[str, int]]:

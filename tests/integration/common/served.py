@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+import time
+from pathlib import Path
 
 from libs.common.clock import SystemClock
 from libs.common.config import ServiceConfig, load
@@ -25,6 +27,10 @@ async def main() -> None:
             await asyncio.sleep(float(value.removeprefix("slow")))
         elif value == "tick":
             await asyncio.sleep(0.05)
+        elif value.startswith("block "):
+            # Nothing else runs meanwhile: no call is taken up, no signal is heard.
+            while not Path(value.removeprefix("block ")).exists():  # noqa: ASYNC240
+                time.sleep(0.01)  # noqa: ASYNC251
         return value
 
     async def closing() -> None:

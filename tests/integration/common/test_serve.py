@@ -85,6 +85,45 @@ async def test_a_call_in_flight_is_answered_and_new_ones_are_not_taken(number: s
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
+async def test_every_call_that_came_before_the_signal_is_answered(tmp_path: Path) -> None:
+    async with served("--shutdown-grace-s", "60") as one:
+        stub = EchoStub(one.channel)
+        blocking = asyncio.ensure_future(_result(stub.echo(text(f"block {tmp_path / 'go'}"))))
+        await one.line("call block")
+        plain = [asyncio.ensure_future(_result(stub.echo(text(str(n))))) for n in range(20)]
+        joins = [stub.join() for _ in range(20)]
+        for join in joins:
+            await join.write(text("x"))  # is on its way once this returns, and so is whatever was sent before
+            await join.done_writing()
+        one.process.terminate()
+        (tmp_path / "go").touch()
+        assert [answer.value for answer in await asyncio.gather(*plain)] == [str(n) for n in range(20)]
+        assert [(await join).value for join in joins] == ["x"] * 20
+        await blocking
+        await one.line("closing")
+        assert await one.process.wait() == 0
+
+
+async def test_calls_that_keep_coming_do_not_hold_up_the_shutdown() -> None:
+    async with served("--shutdown-grace-s", "600") as one:
+        stub = EchoStub(one.channel)
+
+        async def keep_calling() -> grpc.StatusCode:
+            while True:
+                try:
+                    await stub.echo(text("again"))
+                except grpc.aio.AioRpcError as error:
+                    return error.code()
+
+        calling = [asyncio.ensure_future(keep_calling()) for _ in range(4)]
+        await one.line("call again")
+        one.process.terminate()
+        gone = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+        assert {await code for code in calling} <= gone
+        await one.line("closing")
+        assert await one.process.wait() == 0
+
+
 async def test_health_says_not_serving_before_the_server_goes() -> None:
     async with served("--shutdown-grace-s", "30") as one:
         health = health_pb2_grpc.HealthStub(one.channel)
