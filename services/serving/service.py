@@ -68,7 +68,11 @@ class ModelService(model_pb2_grpc.ModelServiceServicer):
         """See the proto."""
         draft = convert.draft(request, self._clock.now())
         _own(draft.key)
-        made = await self._repository.create_version(draft, validate_only=request.validate_only)
+        made = await self._repository.create_version(
+            draft,
+            validate_only=request.validate_only,
+            allow_other_signature=request.allow_other_signature,
+        )
         return pb.CreateModelVersionResponse(version=convert.version(*made))
 
     async def ListModelVersions(

@@ -152,6 +152,7 @@ class Client:
         *,
         request_id: str = "",
         validate_only: bool = False,
+        allow_other_signature: bool = False,
     ) -> model_pb2.ModelVersion:
         """Add a version."""
         request = model_pb2.CreateModelVersionRequest(
@@ -160,6 +161,7 @@ class Client:
             version=model_pb2.ModelVersion(platform=platform, blob=blob),
             request_id=request_id,
             validate_only=validate_only,
+            allow_other_signature=allow_other_signature,
         )
         return (await self.models.CreateModelVersion(request)).version
 

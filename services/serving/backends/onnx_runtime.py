@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from libs.common.errors import Error, Exhausted, Invalid
 from libs.common.names import shown
+from libs.runtime.loading import load_plan
 from services.serving.domain.tensors import BYTES, Array, Signature, TensorSpec
 
 _TYPES: Mapping[str, str] = {
@@ -32,6 +34,13 @@ _TYPES: Mapping[str, str] = {
     "tensor(string)": BYTES,
 }
 _SHOWN = 400
+# "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Load model from the file failed:"
+_PREFIX = re.compile(
+    r"^\[ONNXRuntimeError\] : \d+ : \w+ : "
+    r"(?:Load model from the file failed: ?)?(?:This is an invalid model\. )?"
+)
+# "/onnxruntime_src/onnxruntime/core/providers/cpu/tensor/gather.cc:61 virtual Status …::Compute(…) const "
+_SOURCE = re.compile(r"\S+\.(?:cc|h|cpp):\d+ (?:[^:]|::)*?\)(?: const)? ")
 _MAX_DEPTH = 32
 
 
@@ -94,6 +103,8 @@ def _session(path: Path, threads: int) -> Any:
         told = _refusal(error, "blob", str(path))
         if isinstance(told, Exhausted):
             raise told from error
+        if _is_plan(path):
+            raise _no_model(path) from error
         raise Invalid(f"blob: ONNX Runtime can't load it: {told.message}", reason="BAD_MODEL") from error
 
 
@@ -101,10 +112,17 @@ def _refusal(error: Exception, subject: str, path: str = "") -> Error:
     text = str(error)
     if path:
         text = text.replace(path, "the file")
-    text = " ".join(text.split())[:_SHOWN]
+    text = _first_sentence(" ".join(text.split()))
     if "bad_alloc" in text or "Failed to allocate" in text or "bad allocation" in text:
         return Exhausted("the model needs more memory than there is", reason="TOO_MUCH_MEMORY")
     return Invalid(f"{subject}: {text}" if not path else text, reason="MODEL_REFUSED_INPUT")
+
+
+def _first_sentence(text: str) -> str:
+    """Return what ONNX Runtime says without its codes, places in its source and what follows a sentence."""
+    text = _PREFIX.sub("", text.partition("Status Message: ")[2] or text)
+    text = re.split(r"(?<=[^.\s]{2})[.!] (?=[A-Z])", _SOURCE.sub("", text), maxsplit=1)[0]
+    return text[:_SHOWN].rstrip(" .")
 
 
 def _spec(node: Any, kind: str) -> TensorSpec:
@@ -145,8 +163,10 @@ def _check_self_contained(path: Path) -> None:
     """Raise Invalid for a model that names other files: they would be this machine's, or another tenant's."""
     try:
         model = onnx.load_model(str(path), load_external_data=False)
-    except (DecodeError, ValueError) as error:
-        raise Invalid(f"blob: it is no ONNX model: {str(error)[:_SHOWN]}", reason="BAD_MODEL") from None
+    except (DecodeError, ValueError):
+        model = None
+    if model is None or not model.HasField("graph"):
+        raise _no_model(path)
     nodes = [node for function in model.functions for node in function.node]
     for tensor in (*_graph_tensors(model.graph, 0), *_node_tensors(nodes, 0)):
         if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
@@ -154,6 +174,25 @@ def _check_self_contained(path: Path) -> None:
                 f"blob: its tensor {shown(tensor.name)} is in another file; save the model as one file",
                 reason="EXTERNAL_DATA",
             )
+
+
+def _no_model(path: Path) -> Invalid:
+    """Return what is wrong with a file that holds no ONNX graph."""
+    if not path.stat().st_size:
+        text = "is empty; export the model again"
+    elif _is_plan(path):
+        text = "is a plan of the engine, not an ONNX model; deploy it as a plan (PLATFORM_PLAN, `--plan`)"
+    else:
+        text = "is no ONNX model, or it is damaged or cut off; export it again, or copy it anew"
+    return Invalid(f"blob: it {text}", reason="BAD_MODEL")
+
+
+def _is_plan(path: Path) -> bool:
+    try:
+        load_plan(path.read_bytes(), "blob")
+    except Invalid:
+        return False
+    return True
 
 
 def _graph_tensors(graph: Any, depth: int) -> Iterable[Any]:

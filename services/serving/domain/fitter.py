@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from libs.common.blobs import BlobRef
 from libs.common.clock import Clock
-from libs.common.errors import Error, Exhausted
+from libs.common.errors import Error, Exhausted, Precondition
 from services.serving.domain.backend import Backend, Loader, warm
 from services.serving.domain.deployment import Deployment, Fleet
 from services.serving.domain.model import (
@@ -24,6 +24,7 @@ from services.serving.domain.model import (
     wanted_versions,
 )
 from services.serving.domain.statistics import Statistics
+from services.serving.domain.tensors import Signature, difference
 
 _log = logging.getLogger("isthmus.serving.fitter")
 
@@ -87,6 +88,19 @@ class Fitter:
         if endpoint is not None:
             statistics = endpoint.statistics.setdefault(version.version, statistics)
         return Deployment(version.version, version.platform, config, backend, rows, self._clock, statistics)
+
+    def check_signature(self, model: Model, new: Signature) -> None:
+        """Raise Precondition for another signature than the live version's, where that is loaded."""
+        endpoint = self._fleet.endpoints.get(model.key)
+        live = endpoint.deployments.get(model.live) if endpoint is not None else None
+        told = difference(live.backend.signature, new) if live is not None else ""
+        if told:
+            raise Precondition(
+                f"it doesn't fit in the place of the live version '{model.live}': {told}; callers of "
+                f"'{model.key}' would fail: make another model for it, or allow it "
+                "(allow_other_signature, `--allow-other-signature`)",
+                reason="OTHER_SIGNATURE",
+            )
 
     def swap(self, model: Model, versions: Iterable[Version], fitted: Fitted) -> None:
         """Give `fitted` the traffic, drain what it replaces. Nothing awaits: no request falls between."""

@@ -22,7 +22,7 @@ from libs.common.errors import AlreadyExists, Error, Exhausted, NotFound, Precon
 from services.serving.domain.deployment import Fleet
 from services.serving.domain.fitter import Fitted, Fitter
 from services.serving.domain.model import Condition, Model, ModelKey, ServingConfig, State, Version
-from services.serving.store import Store, stale, version_exists
+from services.serving.store import Store, model_not_found, stale, version_exists
 
 T = TypeVar("T")
 _log = logging.getLogger("isthmus.serving.repository")
@@ -176,21 +176,35 @@ class Repository:
             await self._change(replace(stored, unloaded=unloaded), stored)
 
     # ---- versions ----
-    async def create_version(self, draft: Version, *, validate_only: bool) -> tuple[Version, Condition]:
+    async def create_version(
+        self, draft: Version, *, validate_only: bool, allow_other_signature: bool = False
+    ) -> tuple[Version, Condition]:
         """Add a version: load it, warm it, give it the traffic. One that can't be loaded changes nothing.
+
+        Args:
+            draft: the version.
+            validate_only: only try it; the model needn't be there then.
+            allow_other_signature: whether it may take or give other tensors than the live version.
 
         Raises:
             NotFound: when there is no such model, or the tenant has no such blob.
+            Precondition: when it takes or gives other tensors than the live version, and may not.
             AlreadyExists: when there is a version of that name by another request.
             Exhausted: when the model has too many versions.
             Invalid, Precondition, Exhausted: when it can't be loaded.
         """
-        return await self._whole(self._create_version(draft, validate_only))
+        return await self._whole(self._create_version(draft, validate_only, allow_other_signature))
 
-    async def _create_version(self, draft: Version, validate_only: bool) -> tuple[Version, Condition]:
+    async def _create_version(
+        self, draft: Version, validate_only: bool, any_signature: bool
+    ) -> tuple[Version, Condition]:
         key = draft.key
         async with self._lock(key):
-            model = await self._store.get_model(key)
+            model = await self._find(key)
+            if model is None:
+                if not validate_only:
+                    raise model_not_found(key)
+                model = Model(key, ServingConfig(), self._clock.now())
             repeated = await self._repeated(draft)
             if repeated is not None:
                 return repeated, self.condition(repeated)
@@ -202,7 +216,9 @@ class Repository:
             await self._blobs.check(key.tenant, draft.blob)
             if validate_only or model.unloaded:
                 # Tried here, so that loading it later is no surprise.
-                await self._fitter.load(draft, model.config)
+                backend, _ = await self._fitter.load(draft, model.config)
+                if not any_signature:
+                    self._fitter.check_signature(model, backend.signature)
             if validate_only:
                 await self._collect()
                 return draft, Condition(State.UNLOADED, "only checked")
@@ -213,6 +229,8 @@ class Repository:
                 versions = [*await self._versions(key), replace(version, committed=True)]
                 wanted = replace(model, live=version.version)
                 fitted = await self._fitter.fit(wanted, versions)
+                if version.version in fitted and not any_signature:
+                    self._fitter.check_signature(model, fitted[version.version].backend.signature)
                 model = await self._store.commit_version(version, wanted)
             except BaseException:
                 await self._fitter.drop(key, fitted)

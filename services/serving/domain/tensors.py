@@ -38,6 +38,7 @@ DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
 NAMES: Mapping[np.dtype[Any], str] = MappingProxyType({dtype: name for name, dtype in DTYPES.items()})
 
 MAX_RANK = 32
+_MOST_TOLD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,12 @@ class TensorSpec:
     shape: tuple[int | str, ...]
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.datatype}{_dims(self.shape)}"
+        return f"{self.name}: {self.text}"
+
+    @property
+    def text(self) -> str:
+        """Datatype and shape, for people."""
+        return f"{self.datatype}{_dims(self.shape)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,39 @@ class Signature:
         """Whether inputs have dimensions of any size besides their rows."""
         start = 0 if self.rows is None else 1
         return any(isinstance(d, str) for spec in self.inputs for d in spec.shape[start:])
+
+
+def difference(before: Signature, after: Signature) -> str:
+    """Return what callers of one model would find otherwise with another in its place; "" for nothing.
+
+    Other names of dimensions, and outputs that come on top, aren't noticed by anybody.
+    """
+    told = [_gone("input", spec, after.inputs) for spec in before.inputs]
+    known = {spec.name for spec in before.inputs}
+    told += [f"input {shown(spec.name)} is new ({spec})" for spec in after.inputs if spec.name not in known]
+    told += [_gone("output", spec, after.outputs) for spec in before.outputs]
+    told = [text for text in told if text]
+    more = f", and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+    return "; ".join(told[:_MOST_TOLD]) + more
+
+
+def _gone(kind: str, spec: TensorSpec, others: Sequence[TensorSpec]) -> str:
+    other = next((each for each in others if each.name == spec.name), None)
+    if other is None:
+        return f"{kind} {shown(spec.name)} is gone"
+    # What was any size and is one now breaks callers; of outputs it is what some of them were. An output of
+    # unknown rank has no shape in ONNX.
+    same = other.datatype == spec.datatype and (
+        (kind == "output" and not (spec.shape and other.shape))
+        or (
+            len(spec.shape) == len(other.shape)
+            and all(
+                new == old or isinstance(new, str) or (kind == "output" and isinstance(old, str))
+                for old, new in zip(spec.shape, other.shape, strict=True)
+            )
+        )
+    )
+    return "" if same else f"{kind} {shown(spec.name)} was {spec.text} and is {other.text}"
 
 
 def check_inputs(signature: Signature, inputs: Sequence[Tensor]) -> dict[str, Array]:

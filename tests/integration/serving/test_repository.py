@@ -66,6 +66,36 @@ async def test_versions_take_the_traffic_and_leave_it(serving: Running, deployer
     assert list(await client.versions("m")) == ["v2", "v1"]
 
 
+async def test_a_version_with_other_tensors_takes_the_traffic_only_where_that_is_allowed(
+    serving: Running, deployer: Deployer
+) -> None:
+    client, files = serving.client(), deployer.client()
+    await client.put("m")
+    await client.create("m", "v1", await files.upload(scale(1.0)))
+    wider = await files.upload(scale(2.0, width=5))
+    for validate_only in (True, False):
+        code, text = await refused(client.create("m", "v2", wider, validate_only=validate_only))
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert "input 'x' was FP32[batch, 4] and is FP32[batch, 5]" in text
+        assert "--allow-other-signature" in text
+    assert await answer(client) == 1
+    assert list(await client.versions("m")) == ["v1"]
+    await client.create("m", "v2", wider, allow_other_signature=True)
+    assert (await client.get("m")).live_version == "v2"
+
+
+async def test_a_file_is_checked_without_a_model(serving: Running, deployer: Deployer) -> None:
+    client, files = serving.client(), deployer.client()
+    checked = await client.create("none", "v1", await files.upload(scale(1.0)), validate_only=True)
+    assert checked.message == "only checked"
+    code, _ = await refused(client.create("none", "v1", await files.upload(b"junk"), validate_only=True))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    code, _ = await refused(client.create("none", "v1", await files.upload(scale(1.0))))
+    assert code is grpc.StatusCode.NOT_FOUND
+    code, _ = await refused(client.get("none"))
+    assert code is grpc.StatusCode.NOT_FOUND
+
+
 async def test_a_version_that_cant_be_loaded_changes_nothing(serving: Running, deployer: Deployer) -> None:
     client, files = serving.client(), deployer.client()
     await client.put("m")

@@ -9,6 +9,7 @@ from libs.common.errors import Invalid, Precondition
 from libs.runtime.codec import encode
 from libs.runtime.testing import linear_plan
 from services.serving.backends.loader import BackendLoader
+from services.serving.backends.onnx_runtime import _first_sentence
 from services.serving.domain.backend import warm
 from services.serving.domain.model import Platform, ServingConfig
 from services.serving.testing import FakeBackend
@@ -69,6 +70,38 @@ def test_what_cant_be_loaded_tells_no_path(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="NoSuchOperator") as caught:
         load(tmp_path, content)
     assert str(tmp_path) not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "blob: it is empty; export the model again"),
+        (scale(3.0)[:-3], "blob: it is no ONNX model, or it is damaged or cut off; export it again"),
+        (b"no model at all", "blob: it is no ONNX model, or it is damaged"),
+        (
+            encode(linear_plan([2.0], 1.0)),
+            "blob: it is a plan of the engine, not an ONNX model; deploy it as a",
+        ),
+    ],
+)
+def test_what_is_no_onnx_model_is_told_with_a_remedy(tmp_path: Path, content: bytes, said: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        load(tmp_path, content)
+    assert caught.value.message.startswith(said)
+
+
+def test_onnx_runtime_is_cut_to_what_it_says(tmp_path: Path) -> None:
+    backend = load(tmp_path, lookup())
+    with pytest.raises(Invalid) as caught:
+        backend.run({"i": np.array([99])})
+    assert caught.value.message == (
+        "model: indices element out of data bounds, idx=99 must be within the inclusive range [-8,7]"
+    )
+    long = (
+        "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : /src/core/a.cc:12 virtual void f::g(int, A::B*) const "
+    )
+    assert _first_sentence(f"{long}It is wrong. Here is more.") == "It is wrong"
+    assert _first_sentence("[ONNXRuntimeError] : 1 : FAIL : v1.2 isn't known") == "v1.2 isn't known"
 
 
 def test_a_plan_computes(tmp_path: Path) -> None:
