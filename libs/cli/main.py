@@ -1,4 +1,4 @@
-"""Entry point of the `isthmus` command.
+"""The `isthmus` command and its exit codes; `libs.cli.start` imports it and runs it.
 
 Groups are found by the entry points `isthmus.cli`, and each is imported only when it is called, so that
 `isthmus --help` and completion stay quick.
@@ -19,6 +19,7 @@ import click
 from libs.cli.files import error_from_os
 from libs.cli.output import Output
 from libs.cli.session import Settings
+from libs.cli.start import ends_quietly
 from libs.common.errors import Error, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
 from libs.common.suggest import did_you_mean
 
@@ -44,7 +45,8 @@ class Groups(click.Group):
         found = super().get_command(ctx, cmd_name)
         if found is None:
             for entry in entry_points(group="isthmus.cli", name=cmd_name):
-                found = entry.load()
+                with ends_quietly():
+                    found = entry.load()
         return found
 
     def resolve_command(

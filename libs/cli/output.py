@@ -7,15 +7,16 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from rich.console import Console
-from rich.table import Table
 
 from libs.cli.files import error_from_os
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _INT64 = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 # Readers that hold numbers as doubles (JavaScript, jq) are exact up to here.
@@ -110,6 +111,8 @@ class Output:
         if self.as_json:
             self._print_json(as_dict(message) | dict(more or {}))
             return
+        from rich.table import Table  # takes 0.1 s, and most commands print none
+
         table = Table(show_header=False, box=None, pad_edge=False)
         table.add_column(style="bold")
         table.add_column(overflow="fold")
@@ -137,6 +140,8 @@ class Output:
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
     ) -> None:
         """Print `rows` under `columns`; "(none)" when there are none."""
+        from rich.table import Table
+
         table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
         for column in columns:
             table.add_column(column, overflow="fold")
@@ -188,6 +193,8 @@ class Output:
 
     @staticmethod
     def _print(table: Table) -> None:
+        from rich.console import Console
+
         # Not a terminal: print whole cells, so that grep and scripts see what a wide terminal would show.
         out: TextIO = sys.stdout
         # Cells are what services and people say: neither markup nor emoji codes are theirs to write.
