@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket as socket_module
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -190,13 +191,16 @@ class AgentClient:
 
 
 @contextmanager
-def connect(socket: str, wait_s: float, timeout_s: float) -> Iterator[AgentClient]:
+def connect(
+    socket: str, wait_s: float, timeout_s: float, note: Callable[[str], None] = lambda text: None
+) -> Iterator[AgentClient]:
     """Connect to an agent, waiting for its socket.
 
     Args:
         socket: path of its Unix socket.
         wait_s: how long to wait until somebody listens there.
         timeout_s: for each call afterwards.
+        note: told at once that an agent which was there has ended.
 
     Raises:
         Invalid: when `socket` can't be one.
@@ -210,17 +214,35 @@ def connect(socket: str, wait_s: float, timeout_s: float) -> Iterator[AgentClien
         )
     if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
         raise Invalid(f"--socket {socket}: is no socket", reason="BAD_SOCKET")
+    if _left_over(path):
+        note(
+            f"nobody listens at {socket}: the agent that made it has ended, and its log says why; waiting "
+            f"{wait_s:g} s for one to start"
+        )
     options = [(f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "min", "max")]
     with grpc.insecure_channel(f"unix:{path}", options) as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=max(wait_s, 0.5))
         except grpc.FutureTimeoutError as error:
             raise Unavailable(
-                f"no agent answers at {socket} within {wait_s:g} s; start one with `isthmus agent run "
-                f"--socket-path {socket} ...`",
+                f"no agent answers at {socket} within {wait_s:g} s: is it running? If it has ended, its log "
+                f"says why; start one with `isthmus agent run --socket-path {socket} ...`",
                 reason="NO_AGENT",
             ) from error
         yield AgentClient(device_agent_pb2_grpc.AgentServiceStub(channel), socket, timeout_s)
+
+
+def _left_over(path: Path) -> bool:
+    """Tell whether a socket is there that nobody listens at."""
+    with socket_module.socket(socket_module.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def failure_text(task: pb.TaskStatus) -> str:

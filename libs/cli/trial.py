@@ -20,7 +20,7 @@ def try_task(output: Output, folder: Path, events: str, limit: int) -> None:
     """Run a task's folder over recorded events and print each run and a summary.
 
     Raises:
-        Precondition: RUNS_FAILED when a run failed.
+        Precondition: RUNS_FAILED when a run failed, BAD_LINES when a line is no event.
         Error: why the task couldn't be tried.
     """
     summary: Mapping[str, Any] | None = None
@@ -39,10 +39,12 @@ def try_task(output: Output, folder: Path, events: str, limit: int) -> None:
             summary = line
     if summary is None:
         raise Internal("the trial ended before its summary", reason="TRIAL_BROKEN")
-    if summary["failure_count"]:
-        raise Precondition(
-            f"{summary['failure_count']} of {summary['run_count']} runs failed", reason="RUNS_FAILED"
-        )
+    bad_lines, failed = summary["bad_line_count"], summary["failure_count"]
+    faults = [f"{failed} of {summary['run_count']} runs failed"] if failed else []
+    if bad_lines:
+        faults.append(f"{bad_lines} of the lines are no events and were skipped; publishing refuses them")
+    if faults:
+        raise Precondition("; ".join(faults), reason="RUNS_FAILED" if failed else "BAD_LINES")
 
 
 def _lines(folder: Path, events: str, limit: int) -> Iterator[dict[str, Any]]:

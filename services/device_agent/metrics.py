@@ -17,6 +17,7 @@ _COUNTERS = {
     "event_bytes": ("event_bytes", "Bytes of those events as JSON."),
     "trigger_count": ("triggers", "Trigger matches."),
     "dropped_run_count": ("dropped_runs", "Runs dropped because too many waited, or with their version."),
+    "withdrawn_run_count": ("withdrawn_runs", "Of the dropped runs, those dropped with their version."),
     "frame_count": ("frames", "Frames queued for the tunnel."),
     "frame_bytes": ("frame_bytes", "Payload bytes of those frames."),
     "acked_frame_count": ("acked_frames", "Frames that the cloud has acknowledged."),

@@ -53,7 +53,7 @@ class TryConfig:
 
 
 async def try_task(config: TryConfig, say: Say, randomness: Randomness) -> bool:
-    """Run a task over recorded events and say what comes of it; return whether every run was good.
+    """Run a task over recorded events and say what comes of it; return whether all runs and lines were good.
 
     Raises:
         Invalid: for a task or events that can't be used.
@@ -75,7 +75,7 @@ async def try_task(config: TryConfig, say: Say, randomness: Randomness) -> bool:
         payload, manifest, files = await _read(config.task_dir)
         outcome = await run_trial(Path(home), payload, manifest, files, events, randomness, observe=observe)
     say(_summary(manifest, outcome))
-    return not outcome.tally.failures
+    return not (outcome.tally.failures or outcome.bad_line_count)
 
 
 def _record(config: TryConfig, target: Path) -> None:
@@ -184,7 +184,7 @@ def _say(value: Mapping[str, object]) -> None:
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Try a task as a process; return 0 if every run was good, 1 if not, 2 for what can't be tried."""
+    """Try a task as a process; return 0 if all runs and lines were good, 1 if not, 2 for what can't be tried."""
     try:
         config = load(TryConfig, "device_agent_try", argv, environ)
     except HelpRequested as help_:

@@ -63,7 +63,7 @@ def _task_and_version(text: str) -> tuple[str, str]:
 def status(settings: Settings, socket: str, wait_s: float, wait_for: str | None) -> None:
     """Show what the agent runs and how it does."""
     task, version = _task_and_version(wait_for) if wait_for else ("", "")
-    with connect(socket, wait_s, settings.timeout_s) as found:
+    with connect(socket, wait_s, settings.timeout_s, settings.output.note) as found:
         if wait_for:
             _show(settings.output, found.wait_for_version(task, version, wait_s))
         else:
@@ -72,6 +72,7 @@ def status(settings: Settings, socket: str, wait_s: float, wait_for: str | None)
 
 def _show(output: Output, found: pb.GetStatusResponse) -> None:
     counters = found.counters
+    unanswered = max(0, counters.request_count - counters.answer_count)
     waiting = f", {found.pending_run_count:,} waiting" if found.pending_run_count else ""
     output.message(
         found,
@@ -90,6 +91,16 @@ def _show(output: Output, found: pb.GetStatusResponse) -> None:
                 "frames",
                 f"{counters.frame_count:,} ({human_bytes(counters.frame_bytes)}), "
                 f"{counters.acked_frame_count:,} acknowledged, {counters.refused_frame_count:,} refused",
+            ),
+            (
+                "requests",
+                f"{counters.request_count:,} ({human_bytes(counters.request_bytes)}), "
+                f"{counters.refused_request_count:,} more refused",
+            ),
+            (
+                "answers",
+                f"{counters.answer_count:,} in time ({human_bytes(counters.answer_bytes)}), "
+                f"{unanswered:,} unanswered, {counters.late_answer_count:,} of them too late",
             ),
             *(
                 (
@@ -116,19 +127,25 @@ def send(settings: Settings, socket: str, wait_s: float, file: BinaryIO) -> None
     these are done.
     """
     sent = Sent()
-    with connect(socket, wait_s, settings.timeout_s) as found:
-        before = found.status().counters.dropped_run_count
+    with connect(socket, wait_s, settings.timeout_s, settings.output.note) as found:
+        before = found.status().counters
         try:
             found.send(file, sent)
             after = found.wait_until_idle(wait_s)
         except (Error, OSError, KeyboardInterrupt) as error:
             _say_how_far(settings.output, error, sent)
             raise
-    dropped = max(0, after.counters.dropped_run_count - before)
+    dropped = max(0, after.counters.dropped_run_count - before.dropped_run_count)
+    withdrawn = min(dropped, max(0, after.counters.withdrawn_run_count - before.withdrawn_run_count))
     pending = after.pending_run_count
-    if dropped:
+    if withdrawn:
         settings.output.note(
-            f"warning: {dropped:,} runs were dropped meanwhile: more waited than the task's pending_count"
+            f"{withdrawn:,} waiting runs were dropped meanwhile with their version: the device gave it up"
+        )
+    if dropped > withdrawn:
+        settings.output.note(
+            f"warning: {dropped - withdrawn:,} runs were dropped meanwhile: more waited than the task's "
+            "pending_count, or the store couldn't hold them"
         )
     if pending or after.pending_event_count:
         settings.output.note(f"{pending:,} runs still wait after {wait_s:g} s; the agent goes on with them")
@@ -137,6 +154,7 @@ def send(settings: Settings, socket: str, wait_s: float, file: BinaryIO) -> None
             "accepted_count": sent.accepted,
             "duplicate_count": sent.duplicates,
             "dropped_run_count": dropped,
+            "withdrawn_run_count": withdrawn,
             "pending_run_count": pending,
         },
         f"{sent.accepted:,} events taken, {sent.duplicates:,} were there already",
@@ -167,7 +185,7 @@ def results(settings: Settings, socket: str, wait_s: float, task: str, after: in
     """Show results of task runs; with --json one line of JSON each."""
     request = pb.WatchResultsRequest(task=task, after_sequence=after, no_follow=not follow)
     output = settings.output
-    with connect(socket, wait_s, settings.timeout_s) as found:
+    with connect(socket, wait_s, settings.timeout_s, settings.output.note) as found:
         for each in found.results(request):
             if output.as_json:
                 output.line(_line(each))

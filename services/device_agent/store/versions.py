@@ -327,4 +327,4 @@ def _prune_failed(connection: sqlite3.Connection, task: str) -> None:
 
 def _drop_runs(connection: sqlite3.Connection, task: str, version: str) -> None:
     cursor = connection.execute("DELETE FROM runs WHERE task = ? AND version = ?", (task, version))
-    add_counters(connection, dropped_run_count=cursor.rowcount)
+    add_counters(connection, dropped_run_count=cursor.rowcount, withdrawn_run_count=cursor.rowcount)

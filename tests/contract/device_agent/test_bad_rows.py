@@ -85,6 +85,7 @@ def test_a_run_that_cannot_be_made(connection):
     assert [left.run_id for left in runs.list_runs(connection)] == [other.run_id]
     counters = values.read_counters(connection)
     assert (counters["bad_row_count"], counters["dropped_run_count"]) == (1, 1)
+    assert "withdrawn_run_count" not in counters
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from libs.cli.main import main
 from libs.runtime.codec import encode
 from libs.runtime.testing import linear_plan
+from services.device_agent import trying
 
 SCRIPT = """
 def run(context):
@@ -54,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def events(tmp_path: Path) -> Path:
-    """Five times enter and go, by two users, and a line that is no event."""
+    """Five times enter and go, by two users."""
     lines = []
     for number in range(5):
         user = f"u{number % 2}"
@@ -63,7 +64,7 @@ def events(tmp_path: Path) -> Path:
             fields = {"n": f"n{number}"}
             lines.append(json.dumps({"type": type_, "user": user, "time_s": time_s, "fields": fields}))
     path = tmp_path / "events.jsonl"
-    path.write_text("\n".join([*lines, "no event", ""]))
+    path.write_text("\n".join([*lines, ""]))
     return path
 
 
@@ -107,7 +108,7 @@ def test_every_run_and_a_summary(folder, events, capsys):
     assert summary["p50_ms"] > 0
     expected = {
         "event_count": 10,
-        "bad_line_count": 1,
+        "bad_line_count": 0,
         "trigger_count": 5,
         "run_count": 5,
         "failure_count": 0,
@@ -117,7 +118,22 @@ def test_every_run_and_a_summary(folder, events, capsys):
         "given_up": False,
     }
     assert {name: summary[name] for name in expected} == expected
+    assert summary["problems"] == []
+
+
+def test_a_line_that_is_no_event_is_named_and_makes_it_exit_1(folder, events, capsys):
+    with events.open("a") as file:
+        file.write("no event\n")
+    status, (*runs, summary), err = tried(capsys, folder, "--events", events)
+    assert status == 1
+    assert (len(runs), summary["bad_line_count"], summary["failure_count"]) == (5, 1, 0)
     assert "line 11" in summary["problems"][0]
+    error = json.loads(err)["error"]
+    assert error["reason"] == "BAD_LINES"
+    assert "publishing refuses them" in error["message"]
+    # Whose script runs the agent's own trial sees it too.
+    flags = ["--task-dir", str(folder), "--events-file", str(events)]
+    assert trying.main(flags, {}) == 1
 
 
 def test_a_run_that_fails_is_shown_with_its_text_and_makes_it_exit_1(folder, events, capsys):
@@ -144,7 +160,6 @@ def test_people_get_lines_and_a_table(folder, events, capsys):
         "FAILED EXCEPTION",
         "ValueError: bad on purpose",
         "EVENTS",
-        "1 lines are no events",
     ):
         assert text in out
     assert "1 of 5 runs failed" in err

@@ -1,6 +1,7 @@
 """`isthmus agent` against an agent of which only the socket is there."""
 
 import json
+import socket as connected
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -28,10 +29,11 @@ class FakeAgent(device_agent_pb2_grpc.AgentServiceServicer):
         self.limit = limit
         self.events: list[pb.Event] = []
         self.batches: list[int] = []
-        self.waiting = self.dropped = self.made = 0
+        self.waiting = self.dropped = self.withdrawn = self.made = 0
         self.stuck = False
         self.refusals: list[Exception] = []
         self.tasks: list[pb.TaskStatus] = []
+        self.counters = pb.Counters()
         self.on_status: Callable[[], None] = lambda: None
         self._asked = 0
 
@@ -57,9 +59,10 @@ class FakeAgent(device_agent_pb2_grpc.AgentServiceServicer):
         if self._asked % 2 == 0 and not self.stuck:
             self.made += self.waiting
             self.waiting = 0
-        found = pb.GetStatusResponse(pending_run_count=self.waiting, tasks=self.tasks)
+        found = pb.GetStatusResponse(pending_run_count=self.waiting, tasks=self.tasks, counters=self.counters)
         found.counters.success_count = self.made
         found.counters.dropped_run_count = self.dropped
+        found.counters.withdrawn_run_count = self.withdrawn
         if self.limit:
             found.event_room = max(0, self.limit // 2 - self.waiting)
         return found
@@ -127,6 +130,19 @@ def test_nobody_listening_is_told_after_the_wait(socket: Path, capsys: pytest.Ca
     assert "isthmus agent run" in said
 
 
+def test_a_socket_that_an_agent_left_behind_is_told_at_once(
+    listen: Callable[[], None], socket: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with connected.socket(connected.AF_UNIX) as ended:
+        ended.bind(str(socket))
+    assert main(["agent", "status", "--socket", str(socket), "--wait", "500ms"]) == 5
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"nobody listens at {socket}: the agent that made it has ended, and its log says why"
+    )
+    assert "is it running?" in said
+
+
 def test_what_can_be_no_socket_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["agent", "status", "--socket", str(tmp_path / "file"), "--wait", "1h"]) == 2
@@ -143,6 +159,7 @@ def test_send_goes_no_faster_than_runs_are_made(
         "accepted_count": 30,
         "duplicate_count": 0,
         "dropped_run_count": 0,
+        "withdrawn_run_count": 0,
         "pending_run_count": 0,
     }
     assert max(agent.batches) <= 4
@@ -172,8 +189,28 @@ def test_runs_dropped_meanwhile_are_told(
     agent.on_status = drop
     assert main(["agent", "send", "--socket", str(socket), str(events(tmp_path / "e", 3))]) == 0
     seen = capsys.readouterr()
-    assert "3 runs were dropped" in seen.err
+    assert "warning: 3 runs were dropped meanwhile: more waited than the task's pending_count" in seen.err
+    assert "with their version" not in seen.err
     assert "3 events taken" in seen.out
+
+
+def test_runs_dropped_with_their_version_are_told_apart(
+    agent: FakeAgent, socket: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = 0
+
+    def roll_back() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            agent.dropped += 88
+            agent.withdrawn += 88
+
+    agent.on_status = roll_back
+    assert main(["agent", "send", "--socket", str(socket), str(events(tmp_path / "e", 3))]) == 0
+    said = capsys.readouterr().err
+    assert "88 waiting runs were dropped meanwhile with their version" in said
+    assert "pending_count" not in said
 
 
 def test_runs_that_still_wait_at_the_end_are_told(
@@ -291,3 +328,20 @@ def test_status_says_why_a_version_was_given_up(
     agent.tasks = [pb.TaskStatus(task="t", version="1", state="FAILED", failure_reason="TIMEOUT")]
     assert main(["agent", "status", "--socket", str(socket)]) == 0
     assert "FAILED, 0 good, 0 failed; TIMEOUT" in capsys.readouterr().out
+
+
+def test_status_shows_what_was_asked_and_answered(
+    agent: FakeAgent, socket: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent.counters = pb.Counters(
+        request_count=12,
+        request_bytes=7224,
+        refused_request_count=2,
+        answer_count=9,
+        answer_bytes=36,
+        late_answer_count=1,
+    )
+    assert main(["agent", "status", "--socket", str(socket)]) == 0
+    said = capsys.readouterr().out
+    assert "12 (7.1 KiB), 2 more refused" in said
+    assert "9 in time (36 B), 3 unanswered, 1 of them too late" in said
