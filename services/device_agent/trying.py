@@ -184,7 +184,7 @@ def _say(value: Mapping[str, object]) -> None:
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Try a task as a process; return 0 if all runs and lines were good, 1 if not, 2 for what can't be tried."""
+    """Try a task as a process; return 0 if all was good, 1 if not, 2 for what can't be tried."""
     try:
         config = load(TryConfig, "device_agent_try", argv, environ)
     except HelpRequested as help_:
