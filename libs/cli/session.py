@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _SETTINGS = ("gateway", "api_key_file", "ca_file", "tenant", "keys_dir")
 _PAGE = 1000
-_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+# Twice what a gateway passes on as it comes; how large a request may be the gateway says.
+_MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _KEY_FORM = "it must be one line that reads isk_<16 characters>_<64 hex digits>"
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 # What gRPC says where a connection breaks under a call, as UNAVAILABLE, UNKNOWN, CANCELLED or INTERNAL.
@@ -133,8 +134,8 @@ class Settings:
         key = self._key()
         ca_file = self._resolved("ca_file", self.ca_file)
         options = [
-            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-            ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.max_receive_message_length", _MAX_ANSWER_BYTES),
+            ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", 60_000),
         ]
         if ca_file:

@@ -5,6 +5,7 @@ A status carries `google.rpc.ErrorInfo` (reason, domain, metadata) and, where on
 errors apart by reason.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from libs.common import errors
 from libs.common.errors import Error
+from libs.common.sizes import size_text
 
 DETAILS_TRAILER = "grpc-status-details-bin"
 
@@ -46,6 +48,13 @@ _KINDS: Mapping[grpc.StatusCode, tuple[type[Error], str]] = {
     grpc.StatusCode.UNKNOWN: (errors.Internal, "UNKNOWN"),
     grpc.StatusCode.DATA_LOSS: (errors.Internal, "DATA_LOSS"),
 }
+
+# What gRPC itself says of a message beyond the limit of one side: C-core's words, and Go's without a side.
+_TOO_LARGE = re.compile(
+    r"(?:(?P<side>client|server): ?)?(?P<way>received|sent) message larger than max "
+    r"\((?P<size>\d{1,19}) vs\. (?P<most>\d{1,19})\)",
+    re.IGNORECASE,
+)
 
 
 def code_of(error: Error) -> grpc.StatusCode:
@@ -85,9 +94,11 @@ def details_of(error: Error, domain: str) -> bytes:
 def error_from_rpc(rpc_error: grpc.aio.AioRpcError) -> Error:
     """Return the error that a failed call stands for: class, reason, metadata and wait as they were raised.
 
-    What a peer without ErrorInfo answers gets its class from the status code alone.
+    What a peer without ErrorInfo answers gets its class from the status code alone, except for messages that
+    gRPC itself refuses for their size: those are Invalid, MESSAGE_TOO_LARGE or ANSWER_TOO_LARGE.
     """
-    kind, reason = _KINDS.get(rpc_error.code(), (errors.Internal, "UNKNOWN"))
+    kind, usual = _KINDS.get(rpc_error.code(), (errors.Internal, "UNKNOWN"))
+    reason = usual
     metadata: dict[str, str] = {}
     retry_after_s: float | None = None
     message = rpc_error.details() or rpc_error.code().name
@@ -103,7 +114,30 @@ def error_from_rpc(rpc_error: grpc.aio.AioRpcError) -> Error:
                     retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
         except (DecodeError, ValueError):
             continue
+    if kind is errors.Exhausted and reason == usual:
+        too_large = _too_large(message)
+        if too_large is not None:
+            return too_large
     return kind(message, reason=reason, metadata=metadata, retry_after_s=retry_after_s)
+
+
+def _both(count: int) -> str:
+    """Return a size as people read it, and exactly: two that differ little look the same otherwise."""
+    return size_text(count) if count < 1024 else f"{size_text(count)} ({count:,} bytes)"
+
+
+def _too_large(message: str) -> Error | None:
+    found = _TOO_LARGE.search(message)
+    if found is None:
+        return None
+    size, most = int(found["size"]), int(found["most"])
+    answer = f"{found['side']} {found['way']}".lower() in ("client received", "server sent")
+    what, remedy = ("answer", "ask for less at once") if answer else ("request", "send less at once")
+    return errors.Invalid(
+        f"the {what} has {_both(size)}, and {_both(most)} are allowed; {remedy}, such as fewer rows",
+        reason="ANSWER_TOO_LARGE" if answer else "MESSAGE_TOO_LARGE",
+        metadata={"bytes": str(size), "max_bytes": str(most)},
+    )
 
 
 def is_made_up(rpc_error: grpc.aio.AioRpcError) -> bool:

@@ -9,7 +9,7 @@ from opentelemetry import context as otel_context
 
 from inference import open_inference_pb2_grpc
 from libs.common.client import Channel, on_behalf_of
-from libs.common.errors import Error, Internal, Invalid, Unavailable
+from libs.common.errors import Error, Internal, Unavailable
 from libs.common.names import DeviceName
 from libs.common.status import error_from_rpc, is_made_up
 from libs.common.telemetry import Telemetry, extract
@@ -24,8 +24,6 @@ _LATE = "DEADLINE_EXCEEDED"
 _MISTRUST = frozenset({"BAD_IDENTITY", "IDENTITY_EXPIRED", "NO_CREDENTIAL", "WRONG_CALLER"})
 # The last is what grpc.aio makes of a connection that breaks in the middle of a message.
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL)
-# What gRPC says of a message that it doesn't take for its size; it has no code for that alone.
-_TOO_LARGE = "larger than max"
 # W3C's own takes 55 characters.
 _LONGEST_TRACEPARENT = 128
 
@@ -76,12 +74,9 @@ def _failure(failed: grpc.aio.AioRpcError) -> Error | TimeoutError:
             "folder and to both machines' clocks",
             reason="SERVING_MISTRUST",
         )
-    if is_made_up(failed):
-        if failed.code() in _AWAY:
-            return Unavailable(
-                "serving can't be reached; it may be restarting: ask again later",
-                reason="SERVING_UNREACHABLE",
-            )
-        if failed.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in error.message:
-            return Invalid(f"the model's answer is too large: {error.message}", reason="ANSWER_TOO_LARGE")
+    if is_made_up(failed) and failed.code() in _AWAY:
+        return Unavailable(
+            "serving can't be reached; it may be restarting: ask again later",
+            reason="SERVING_UNREACHABLE",
+        )
     return Internal(error.message) if error.reason == "UNKNOWN" else error

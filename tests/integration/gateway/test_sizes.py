@@ -96,7 +96,9 @@ async def test_answers_beyond_the_limit_are_refused_too(tmp_path: Path) -> None:
     ):
         error = await refusal(channel.unary_unary(INFER.path)(b"", metadata=ME))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "larger than max" in error.details()
+        said = error_from_rpc(error)
+        assert said.reason in ("ANSWER_TOO_LARGE", "MESSAGE_TOO_LARGE")
+        assert "8 MiB" in said.message
 
 
 async def test_only_serving_is_sent_tensors(tmp_path: Path) -> None:

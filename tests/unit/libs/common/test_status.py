@@ -107,3 +107,48 @@ def test_a_status_that_came_without_trailers_is_made_up() -> None:
     assert is_made_up(arrived(grpc.StatusCode.INTERNAL, "Internal error from Core"))
     details = details_of(errors.Internal("x"), "tunnel.isthmus")
     assert not is_made_up(arrived(grpc.StatusCode.INTERNAL, "x", (DETAILS_TRAILER, details)))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "said"),
+    [
+        (
+            "SERVER: Received message larger than max (104857630 vs. 33554432)",
+            "MESSAGE_TOO_LARGE",
+            "the request has 100 MiB (104,857,630 bytes), and 32 MiB (33,554,432 bytes) are allowed",
+        ),
+        (
+            "CLIENT: Sent message larger than max (9 vs. 4)",
+            "MESSAGE_TOO_LARGE",
+            "the request has 9 bytes, and 4",
+        ),
+        (
+            "CLIENT: Received message larger than max (9 vs. 4)",
+            "ANSWER_TOO_LARGE",
+            "the answer has 9 bytes, and",
+        ),
+        (
+            "SERVER: Sent message larger than max (9 vs. 4)",
+            "ANSWER_TOO_LARGE",
+            "the answer has 9 bytes, and 4",
+        ),
+        ("grpc: received message larger than max (9 vs. 4)", "MESSAGE_TOO_LARGE", "the request has 9 bytes"),
+    ],
+)
+def test_grpc_own_words_for_a_size_become_ours(text: str, reason: str, said: str) -> None:
+    error = error_from_rpc(arrived(grpc.StatusCode.RESOURCE_EXHAUSTED, text))
+    assert isinstance(error, errors.Invalid)
+    assert error.reason == reason
+    assert error.message.startswith(said)
+    assert not error.retriable
+
+
+def test_what_a_service_says_of_sizes_itself_is_left_as_it_is() -> None:
+    text = "Received message larger than max (9 vs. 4)"
+    raised = errors.Exhausted(text, reason="TOO_MANY_BYTES")
+    back = error_from_rpc(
+        arrived(grpc.StatusCode.RESOURCE_EXHAUSTED, text, (DETAILS_TRAILER, details_of(raised, "x")))
+    )
+    assert (type(back), back.reason, back.message) == (errors.Exhausted, "TOO_MANY_BYTES", text)
+    other = error_from_rpc(arrived(grpc.StatusCode.UNKNOWN, text))
+    assert (type(other), other.message) == (errors.Internal, text)
