@@ -120,7 +120,7 @@ def test_a_job_ends_once_whatever_is_killed_meanwhile(
     until("the slot to be free", lambda: not taken(stack, cloud))
     text = "".join(piece["text"] for piece in cloud.isthmus("job", "logs", "train"))
     assert text.count("films shown") == 1
-    assert "model.onnx, items.json" in text
+    assert "model.onnx, ranker.onnx" in text
     cloud.isthmus("job", "artefact", "get", "train", "model", "--out", str(tmp_path / "model.onnx"))
     assert (tmp_path / "model.onnx").stat().st_size > 1000
 
