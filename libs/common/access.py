@@ -109,10 +109,20 @@ def check_access(access: Access | None, method: str, identity: Identity | None) 
         )
     if identity.kind == "user" and not has_scope(identity, access.scope):
         raise Forbidden(
-            f"{method}: the key {identity.principal!r} lacks the scope {access.scope!r}; use one that has it",
+            f"{method}: {_doing(access.scope)} takes the scope {access.scope!r}, and the key "
+            f"{identity.principal!r} lacks it; use one that has it",
             reason="MISSING_SCOPE",
             metadata={"scope": access.scope},
         )
+
+
+def _doing(scope: str) -> str:
+    """Say for people what a scope is for: "reading tasks", "changing the root of trust"."""
+    area, _, verb = scope.partition(":")
+    what = {"trust": "the root of trust", "audit": "the audit log", "tunnel": "the tunnel's log"}.get(
+        area, area
+    )
+    return f"{'reading' if verb == 'read' else 'changing'} {what}"
 
 
 def require_tenant(identity: Identity, tenant: str) -> None:

@@ -56,7 +56,7 @@ class Database:
             with self._engine.begin() as connection:
                 return function(connection)
         except DBAPIError as error:
-            known = _known(error)
+            known = _known(error, self._engine)
             if known is None:
                 raise
             raise known from error
@@ -73,12 +73,17 @@ class Database:
 _FULL = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE", "SQLITE_IOERR_SHMSIZE"})
 
 
-def _known(error: DBAPIError) -> Error | None:
+def _known(error: DBAPIError, engine: Engine | None) -> Error | None:
     # Both drivers name the fault: SQLite by its result code, PostgreSQL by its SQLSTATE.
     code = getattr(error.orig, "sqlite_errorname", None) or ""
     state = getattr(error.orig, "sqlstate", None) or ""
     if code in _FULL or state == "53100":
-        return Exhausted("the database's disk is full", reason="DISK_FULL", retry_after_s=30.0)
+        return Exhausted(
+            f"{_disk(engine)} is full, or a quota or a limit on file sizes is reached: nothing of this was "
+            "kept; let its operator free some space, then try again",
+            reason="DISK_FULL",
+            retry_after_s=30.0,
+        )
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or state in ("40001", "40P01", "55P03"):
         return Unavailable("the database is busy; try again", reason="DATABASE_BUSY", retry_after_s=1.0)
     # A connection that is refused or breaks has no SQLSTATE; 08, 57P and 53300 are the server's own words
@@ -87,6 +92,16 @@ def _known(error: DBAPIError) -> Error | None:
     if error.connection_invalidated or never_reached or state.startswith(("08", "57P", "53300")):
         return Unavailable("the database doesn't answer", reason="DATABASE_AWAY", retry_after_s=1.0)
     return None
+
+
+def _disk(engine: Engine | None) -> str:
+    """Say whose disk it is, but no path on it: callers read this."""
+    name = engine.url.database if engine is not None else None
+    if engine is None or name is None:
+        return "the disk of the database"
+    if engine.dialect.name == "sqlite":
+        return f"the service's disk that holds its database, {Path(name).name},"
+    return f"the disk of the PostgreSQL server that holds the database {name!r}"
 
 
 async def open_database(url: str, *, script_location: Path | str | None = None) -> Database:
@@ -114,7 +129,7 @@ def _open(url: str, script_location: Path | str | None) -> Database:
             migrate(engine, script_location)
     except DBAPIError as error:
         _discard(engine, lock)
-        known = _known(error)
+        known = _known(error, engine)
         if known is None:
             raise
         raise known from error

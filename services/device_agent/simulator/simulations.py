@@ -175,11 +175,15 @@ class Simulations:
             + (_EVENT_FACTOR * events.size_bytes if events is not None else 0)
             + self._limits.scratch_bytes
         )
-        free = self._free_bytes(self._folder) - self._limits.reserve_bytes - self._reserved
-        if room > free:
+        free, kept = self._free_bytes(self._folder), self._limits.reserve_bytes
+        if room > free - kept - self._reserved:
+            others = (
+                f" and {size_text(self._reserved)} are promised to other versions" if self._reserved else ""
+            )
             raise Exhausted(
-                f"the simulator needs {size_text(room)} of disk for this version and has "
-                f"{size_text(max(0, free))}; free some space and try again",
+                f"the simulator needs {size_text(room)} of disk for this version; {size_text(free)} are free "
+                f"on its machine, of which {size_text(kept)} must stay free{others}: let "
+                "its operator free some space, or lower --scratch-bytes or --disk-reserve-bytes",
                 reason="DISK_FULL",
                 retry_after_s=_FULL_RETRY_S,
             )

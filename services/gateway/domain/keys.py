@@ -111,11 +111,24 @@ def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
     for scope in wanted:
         if scope not in GRANTABLE:
             raise Invalid(
-                f"scopes: {shown(scope)} is not a scope{did_you_mean(scope, GRANTABLE)}",
+                f"scopes: {shown(scope)} is not a scope{_instead(scope)}",
                 reason="BAD_SCOPES",
                 metadata={"field": "scopes"},
             )
     return frozenset(wanted)
+
+
+def _instead(scope: str) -> str:
+    """Return what to write in place of something that isn't a scope: the nearest one, or what there is."""
+    area = scope.partition(":")[0]
+    if area in _AREAS:
+        return f"; of {area} there are {_listed(one for one in GRANTABLE if one.startswith(f'{area}:'))}"
+    near = did_you_mean(scope, GRANTABLE)
+    return near or f"; there are {_listed(SCOPES)}, <area>:* for all of an area, and * for everything"
+
+
+def _listed(scopes: Iterable[str]) -> str:
+    return ", ".join(sorted(scopes))
 
 
 def allows(scopes: frozenset[str], scope: str) -> bool:

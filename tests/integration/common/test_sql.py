@@ -143,9 +143,12 @@ async def test_a_full_disk_is_said_to_be_full(database: Database) -> None:
                 text("INSERT INTO thing (name) VALUES (:name)"), {"name": f"{n}-" + "x" * 1000}
             )
 
-    with pytest.raises(Exhausted, match="disk is full") as caught:
+    with pytest.raises(
+        Exhausted, match=r"the service's disk that holds its database, a\.db, is full"
+    ) as caught:
         await database.run(fill)
     assert caught.value.reason == "DISK_FULL"
+    assert "free some space" in caught.value.message
     assert await database.run(count) == 0
 
 

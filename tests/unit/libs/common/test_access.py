@@ -66,9 +66,11 @@ def test_the_table_of_rules(access: Access | None, identity: Identity | None, ou
 
 
 def test_a_refusal_says_what_is_missing() -> None:
-    with pytest.raises(Forbidden, match="lacks the scope 'tasks:read'") as caught:
+    with pytest.raises(Forbidden, match="reading tasks takes the scope 'tasks:read', and the key") as caught:
         check_access(Access("tasks:read"), METHOD, user())
     assert caught.value.metadata == {"scope": "tasks:read"}
+    with pytest.raises(Forbidden, match="changing the root of trust takes the scope 'trust:write'"):
+        check_access(Access("trust:write"), METHOD, user("trust:read"))
     with pytest.raises(Forbidden, match="it is for service or user"):
         check_access(Access(callers=frozenset({"a"})), METHOD, DEVICE)
 

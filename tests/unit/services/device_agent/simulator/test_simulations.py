@@ -11,6 +11,7 @@ import pytest
 from libs.common.blobs import BlobRef
 from libs.common.errors import Error, Exhausted, Internal, Invalid, NotFound, Unavailable
 from libs.common.names import TaskName
+from libs.common.sizes import size_text
 from libs.common.testing import FakeClock, FakeRandomness
 from libs.task.manifest import check_manifest
 from libs.task.testing import SCRIPT, make_manifest
@@ -140,6 +141,8 @@ async def test_room_is_reserved_while_they_run_and_given_back(rig: Rig) -> None:
     await rig.clock.wait_for_sleepers()
     with pytest.raises(Exhausted, match="needs 1 MiB of disk") as refused:
         await rig.simulate()
+    assert f"{size_text(rig.free)} are free" in refused.value.message
+    assert "1 MiB must stay free and 1 MiB are promised to other versions" in refused.value.message
     assert (refused.value.reason, refused.value.retry_after_s) == ("DISK_FULL", 30.0)
     rig.free += 1
     second = asyncio.create_task(rig.simulate())

@@ -82,6 +82,22 @@ def test_scopes_are_checked():
             check_scopes(wrong)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("task:read", "did you mean 'tasks:read'?"),
+        ("tasks:reed", "of tasks there are tasks:*, tasks:read, tasks:write"),
+        ("trust:read", "of trust there are trust:*, trust:write"),
+        ("foo:bar", "there are audit:read, blobs:read, blobs:write, devices:read"),
+        ("foo:bar", "<area>:* for all of an area"),
+    ],
+)
+def test_something_that_is_no_scope_is_answered_with_what_there_is(wrong: str, said: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        check_scopes([wrong])
+    assert said in caught.value.message
+
+
 def test_expiry():
     assert expiry(NOW, None) is None
     assert expiry(NOW, timedelta(hours=1)) == NOW + timedelta(hours=1)
