@@ -41,6 +41,18 @@ _BROKEN = re.compile(
     re.IGNORECASE,
 )
 
+# Reasons of an Unavailable that leave open whether the call was carried out.
+_UNKNOWN_OUTCOMES = frozenset(
+    {
+        "CONNECTION_LOST",
+        "UNAVAILABLE",
+        "DEADLINE_EXCEEDED",
+        "CANCELLED",
+        "UPSTREAM_UNREACHABLE",
+        "SHUTTING_DOWN",
+    }
+)
+
 Stub = TypeVar("Stub")
 Reply = TypeVar("Reply")
 
@@ -278,6 +290,17 @@ class Session:
             if not request.page_token:  # type: ignore[attr-defined]
                 return
         self.output.remark(f"… and more: {got} shown; leave out --limit, or raise it")
+
+
+@contextmanager
+def says_when_unknown(what: str) -> Iterator[None]:
+    """Add `what`, which says what is known and what to do, to errors that leave a call's outcome open."""
+    try:
+        yield
+    except Unavailable as error:
+        if error.reason in _UNKNOWN_OUTCOMES:
+            error.message += f"; {what}"
+        raise
 
 
 def named(given: str, collection: str, parent: str) -> str:

@@ -23,6 +23,7 @@ class FakeTasks(task_pb2_grpc.TaskServiceServicer):
         published: every request to publish, in order.
         preflight: of the next version; None gives it none.
         refusal: what publishing is refused with, as a status' text; "" publishes.
+        refused_with: the code of that status.
         waited_s: how long the last publisher would have waited, in seconds.
     """
 
@@ -31,6 +32,7 @@ class FakeTasks(task_pb2_grpc.TaskServiceServicer):
         self.published: list[task_pb2.PublishVersionRequest] = []
         self.preflight: preflight_pb2.Preflight | None = None
         self.refusal = ""
+        self.refused_with = grpc.StatusCode.FAILED_PRECONDITION
         self.waited_s = 0.0
         self._tasks: set[str] = set()
 
@@ -60,7 +62,7 @@ class FakeTasks(task_pb2_grpc.TaskServiceServicer):
         self.published.append(request)
         self.waited_s = context.time_remaining()
         if self.refusal:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, self.refusal)
+            context.abort(self.refused_with, self.refusal)
         manifest = manifest_pb2.TaskManifest.FromString(request.manifest.payload)
         name = f"{request.parent}/versions/{manifest.version}"
         version = self.versions.get(name) or task_pb2.Version(

@@ -17,7 +17,7 @@ from libs.cli.groups.trust import AUTHOR_KEY
 from libs.cli.main import Group
 from libs.cli.output import as_dict, human_bytes, human_time
 from libs.cli.preflight import preflight_text, preflight_word
-from libs.cli.session import Session, Settings, with_session
+from libs.cli.session import Session, Settings, says_when_unknown, with_session
 from libs.cli.trial import try_task
 from libs.cli.values import version_name
 from libs.common.errors import Invalid, NotFound, Precondition
@@ -161,18 +161,13 @@ def publish(
         signers = [SigningKey.load(path) for path in (author, *more_keys)]
     except FileNotFoundError as error:
         raise NotFound(f"no author key at {error.filename}; make one with `isthmus trust init`") from error
-    for file in source.files:
-        upload(session, file)
     stub = task_pb2_grpc.TaskServiceStub(session.channel)
     parent = f"{session.tenant}/tasks/{checked.task}"
-    try:
-        session.call(stub.GetTask, task_pb2.GetTaskRequest(name=parent))
-    except NotFound:
-        request = task_pb2.CreateTaskRequest(
-            parent=str(session.tenant), task_id=checked.task, request_id=str(uuid.uuid4())
-        )
-        session.call(stub.CreateTask, request)
-    before = _there(session, f"{parent}/versions/{checked.version}")
+    with says_when_unknown(f"{checked.key} was not published; run it again, no file is sent twice"):
+        for file in source.files:
+            upload(session, file)
+        _make_task(session, checked.task, parent)
+        before = _there(session, f"{parent}/versions/{checked.version}")
     signed = sign_message(manifest, signers)
     publication = task_pb2.PublishVersionRequest(parent=parent, manifest=signed, validate_only=dry_run)
     if recording is not None:
@@ -180,7 +175,9 @@ def publish(
     if before is None:
         session.output.note(f"simulating {checked.key} …")
     waiting_s = max(_SIMULATION_S, session.settings.timeout_s)
-    version = session.call(stub.PublishVersion, publication, timeout_s=waiting_s).version
+    unknown = f"whether {checked.key} was published isn't known; run it again, publishing twice is safe"
+    with says_when_unknown("--dry-run published nothing; run it again" if dry_run else unknown):
+        version = session.call(stub.PublishVersion, publication, timeout_s=waiting_s).version
     kept = {signature.key_id for signature in version.manifest.signatures}
     missing = [signer.key_id for signer in signers if signer.key_id not in kept]
     if missing and not dry_run:
@@ -210,6 +207,18 @@ def _recording(events: Path | None) -> Path | None:
             reason="TOO_LARGE",
         )
     return events
+
+
+def _make_task(session: Session, task_id: str, name: str) -> None:
+    """Make the task unless it is there."""
+    stub = task_pb2_grpc.TaskServiceStub(session.channel)
+    try:
+        session.call(stub.GetTask, task_pb2.GetTaskRequest(name=name))
+    except NotFound:
+        request = task_pb2.CreateTaskRequest(
+            parent=str(session.tenant), task_id=task_id, request_id=str(uuid.uuid4())
+        )
+        session.call(stub.CreateTask, request)
 
 
 def _there(session: Session, name: str) -> task_pb2.Version | None:

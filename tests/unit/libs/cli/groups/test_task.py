@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
@@ -135,3 +136,18 @@ def test_a_failed_preflight_says_what_failed(cloud: FakeCloud, publish: Publish,
     ran = publish("--events", events)
     assert ran.code == 1
     assert "failed its pre-flight with EXCEPTION: line 7" in ran.err
+
+
+@pytest.mark.parametrize("text", ["Socket closed", "the service 'deployer' can't be reached"])
+def test_an_answer_that_is_lost_leaves_no_doubt_what_to_do(
+    cloud: FakeCloud, publish: Publish, text: str
+) -> None:
+    cloud.tasks.refusal, cloud.tasks.refused_with = text, grpc.StatusCode.UNAVAILABLE
+    lost = publish()
+    assert lost.code == 5
+    assert "whether shop@1.0.0 was published isn't known; run it again, publishing twice is safe" in lost.err
+    assert "--dry-run published nothing; run it again" in publish("--dry-run").err
+    cloud.tasks.refusal = ""
+    assert publish().code == 0
+    cloud.tasks.refusal, cloud.tasks.refused_with = "no", grpc.StatusCode.FAILED_PRECONDITION
+    assert "isn't known" not in publish().err
