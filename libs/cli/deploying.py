@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import dataclass
+from functools import partial
 
 from isthmus.serving.v1 import model_pb2
 from libs.cli.endpoints import Source, get_model, list_versions, models, next_version, state_text
-from libs.cli.following import resuming
+from libs.cli.following import Patience
 from libs.cli.jobs import last_part
 from libs.cli.session import Session
 from libs.common.errors import AlreadyExists, NotFound, Precondition, Unavailable
@@ -37,60 +38,77 @@ class Deployed:
     model: model_pb2.Model
 
 
-def deploy(session: Session, name: str, source: Source, version: str, *, dry_run: bool) -> Deployed:
+def deploy(
+    session: Session,
+    patience: Patience,
+    name: str,
+    source: Source,
+    version: str,
+    *,
+    dry_run: bool = False,
+    any_signature: bool = False,
+) -> Deployed:
     """Serve a file as a model's live version; the version before answers until the new one is loaded.
 
-    The model is made when it isn't there. A file that is served already isn't loaded again.
+    The model is made when it isn't there, once the file is known to be sound. A file that is served already
+    isn't loaded again. Services may restart meanwhile: every call is repeated.
 
     Args:
         session: where to.
+        patience: makes the calls.
         name: the model.
         source: the file.
         version: the version's id; "" chooses one.
         dry_run: load it once and forget it.
+        any_signature: whether it may take and give other tensors than the live version.
 
     Raises:
         AlreadyExists: when there is a version of that id with another file.
-        Error: why it can't be loaded; nothing has changed then.
+        Error: why it can't be loaded or doesn't fit; nothing has changed then.
     """
-    model = _made(session, name, dry_run=dry_run)
+    model, versions = patience(lambda: _there(session, name))
     before = model.live_version
-    versions = list_versions(session, name) if model.create_time.ToNanoseconds() else []
     found = _same(versions, source, version, before)
     if found is not None and not dry_run:
         served = last_part(found.name)
         outcome = "unchanged" if served == before else "switched"
         if outcome == "switched":
-            model = switch(session, model, served)
-        return Deployed(_ready(session, name, found, model), before, outcome, model)
+            model = switch(session, patience, name, served)
+        return Deployed(_ready(session, patience, found, model), before, outcome, model)
     request = model_pb2.CreateModelVersionRequest(
         parent=name,
         version_id=version or next_version(versions),
         version=_Version(platform=source.platform, blob=source.blob),
         request_id=str(uuid.uuid4()),
-        validate_only=dry_run,
+        validate_only=True,
+        allow_other_signature=any_signature,
     )
-    if dry_run:
-        call = models(session).CreateModelVersion
-        return Deployed(session.call(call, request, timeout_s=_LOAD_S).version, before, "checked", model)
-    made = _created(session, request)
-    model = get_model(session, name)
-    return Deployed(_ready(session, name, made, model), before, "deployed", model)
+    stub = models(session)
 
+    def create() -> model_pb2.ModelVersion:
+        return session.call(stub.CreateModelVersion, request, timeout_s=_LOAD_S).version
 
-def _made(session: Session, name: str, *, dry_run: bool) -> model_pb2.Model:
-    """Return the model, which is made with the defaults when it isn't there."""
-    try:
-        return get_model(session, name)
-    except NotFound:
+    made = bool(model.create_time.ToNanoseconds())
+    if dry_run or not made:
+        checked = patience(create)
         if dry_run:
-            raise Precondition(
-                f"{name}: isn't there yet, and files are checked by an endpoint; make it with "
-                f"`isthmus endpoint put {last_part(name)}`",
-                reason="NO_ENDPOINT",
-            ) from None
-        request = model_pb2.PutModelRequest(model=model_pb2.Model(name=name))
-        return session.call(models(session).PutModel, request).model
+            return Deployed(checked, before, "checked", model)
+    if not made:
+        put = model_pb2.PutModelRequest(model=model_pb2.Model(name=name))
+        patience(lambda: session.call(stub.PutModel, put))
+    # Asked again, serving finds by the request's id what the first one did.
+    request.validate_only = False
+    created = patience(create)
+    model = patience(lambda: get_model(session, name))
+    return Deployed(_ready(session, patience, created, model), before, "deployed", model)
+
+
+def _there(session: Session, name: str) -> tuple[model_pb2.Model, list[model_pb2.ModelVersion]]:
+    """Return a model and its versions; one without a create_time when it isn't there."""
+    try:
+        return get_model(session, name), list_versions(session, name)
+    except NotFound:
+        return model_pb2.Model(name=name), []
 
 
 def _same(
@@ -112,15 +130,8 @@ def _same(
     return None
 
 
-def _created(session: Session, request: model_pb2.CreateModelVersionRequest) -> model_pb2.ModelVersion:
-    """Add a version; where serving goes away meanwhile, ask again, which finds what the first one did."""
-    call = models(session).CreateModelVersion
-    answers = resuming(session, lambda: iter([session.call(call, request, timeout_s=_LOAD_S)]), came=True)
-    return next(answers).version
-
-
 def _ready(
-    session: Session, name: str, version: model_pb2.ModelVersion, model: model_pb2.Model
+    session: Session, patience: Patience, version: model_pb2.ModelVersion, model: model_pb2.Model
 ) -> model_pb2.ModelVersion:
     """Return a version once it answers, which it does at once but after a restart of serving.
 
@@ -136,7 +147,7 @@ def _ready(
         if time.monotonic() > deadline:
             raise Unavailable(f"{version.name}: is still {state_text(version)}", reason="NOT_LOADED")
         time.sleep(_PAUSE_S)
-        version = _found(session, name, version.name)
+        version = patience(partial(_found, session, model.name, version.name))
     return version
 
 
@@ -147,8 +158,16 @@ def _found(session: Session, model: str, name: str) -> model_pb2.ModelVersion:
     raise NotFound(f"{name}: was removed while it was waited for", reason="VERSION_NOT_FOUND")
 
 
-def switch(session: Session, model: model_pb2.Model, version: str) -> model_pb2.Model:
-    """Give the traffic to a version, loaded before it does; return the model."""
-    wanted = model_pb2.Model(name=model.name, config=model.config, live_version=version, etag=model.etag)
-    request = model_pb2.PutModelRequest(model=wanted)
-    return session.call(models(session).PutModel, request, timeout_s=_LOAD_S).model
+def switch(session: Session, patience: Patience, name: str, version: str) -> model_pb2.Model:
+    """Give a model's traffic to a version, loaded before it does; return the model."""
+
+    def put() -> model_pb2.Model:
+        # Read anew each time: where an answer was lost, it is done.
+        model = get_model(session, name)
+        if model.live_version == version:
+            return model
+        wanted = model_pb2.Model(name=name, config=model.config, live_version=version, etag=model.etag)
+        request = model_pb2.PutModelRequest(model=wanted)
+        return session.call(models(session).PutModel, request, timeout_s=_LOAD_S).model
+
+    return patience(put)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,12 @@ from libs.cli.inference import tensor_text
 from libs.cli.jobs import last_part, moment
 from libs.cli.output import as_dict, human_bytes, human_seconds
 from libs.cli.session import Session
-from libs.common.errors import Invalid, NotFound
+from libs.common.errors import Error, Invalid, NotFound
+from libs.common.names import check_model
 
 _DIGEST = "sha256:"
+_SHORT_DIGEST = len(_DIGEST) + 12
+_BLOB = "blob: "
 _ARTEFACT = re.compile(r"((?:tenants/[^/]+/jobs/)?[^/]+)/([^/]+)")
 _Version = model_pb2.ModelVersion
 
@@ -37,8 +41,10 @@ def inference(session: Session) -> open_inference_pb2_grpc.GRPCInferenceServiceS
 
 
 def model_name(session: Session, endpoint: str) -> str:
-    """Return the resource name of an endpoint's model."""
-    return session.name("models", endpoint)
+    """Return the resource name of an endpoint's model; raise Invalid for what can be none."""
+    name = session.name("models", endpoint)
+    check_model(last_part(name), "ENDPOINT")
+    return name
 
 
 def get_model(session: Session, name: str) -> model_pb2.Model:
@@ -120,7 +126,23 @@ def next_version(versions: Iterable[model_pb2.ModelVersion]) -> str:
     return f"v{max(numbers, default=0) + 1}"
 
 
+@contextmanager
+def naming(subject: str) -> Iterator[None]:
+    """Let what is said of a blob name the file that it was made of."""
+    try:
+        yield
+    except Error as error:
+        if error.message.startswith(_BLOB):
+            error.message = f"{subject}: {error.message.removeprefix(_BLOB)}"
+        raise
+
+
 # ---- how it is shown ----
+
+
+def short_digest(digest: str) -> str:
+    """Return the beginning of a digest, which tells one from another: "sha256:3f5a9c01d2e4…"."""
+    return digest if len(digest) <= _SHORT_DIGEST else f"{digest[:_SHORT_DIGEST]}…"
 
 
 def state_text(version: model_pb2.ModelVersion) -> str:

@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from libs.common.errors import Unavailable
+from libs.common.errors import Error, Unavailable
 
 if TYPE_CHECKING:
     from libs.cli.session import Session
 
 # A service that was killed is back well before; a stream that was open goes on then.
 _PATIENCE_S = 60.0
+# What never answered may be somewhere else, and never will.
+_FIRST_PATIENCE_S = 15.0
 _PAUSE_S = 0.5
 
 Reply = TypeVar("Reply")
@@ -49,3 +51,40 @@ def resuming(
                 away_since = now
                 session.output.note(f"{error.message} (waiting for it)")
         time.sleep(_PAUSE_S)
+
+
+class Patience:
+    """Makes calls that may be repeated, again and again while a service restarts: up to a minute each.
+
+    Until a call has been answered it is a quarter of that: there may be nothing at the address.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Tell through `session` what is waited for."""
+        self._session = session
+        self._came = False
+
+    def __call__(self, call: Callable[[], Reply]) -> Reply:
+        """Return what `call` returns.
+
+        Raises:
+            Error: what the service answered; Unavailable when it stays away.
+        """
+        deadline = 0.0
+        while True:
+            try:
+                answer = call()
+            except Unavailable as error:
+                now = time.monotonic()
+                if not deadline:
+                    deadline = now + (_PATIENCE_S if self._came else _FIRST_PATIENCE_S)
+                    self._session.output.note(f"{error.message} (waiting for it)")
+                elif now > deadline:
+                    raise
+            except Error:
+                self._came = True
+                raise
+            else:
+                self._came = True
+                return answer
+            time.sleep(_PAUSE_S)

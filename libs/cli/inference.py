@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inference import open_inference_pb2 as pb
-from libs.cli.tensors import by_name, elements, nested, packed, shape_of, unpacked
+from libs.cli.tensors import by_name, elements, nested, packed, shape_of, unpacked, written
 from libs.common.errors import Internal, Invalid
 from libs.common.names import shown
 
@@ -76,7 +76,7 @@ def _packed(spec: pb.ModelMetadataResponse.TensorMetadata, value: object) -> tup
     for each in elements(spec.name, value, shape):
         if not isinstance(each, str):
             raise Invalid(
-                f"input {shown(spec.name)}: {shown(str(each))} is no text, which BYTES takes",
+                f"input {shown(spec.name)}: {written(each)} is no text, which BYTES takes",
                 reason="BAD_INPUT",
             )
         try:

@@ -144,7 +144,8 @@ class Output:
 
         table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
         for column in columns:
-            table.add_column(column, overflow="fold")
+            # A narrow terminal breaks headings between words, never within one.
+            table.add_column(column, overflow="fold", min_width=max(map(len, column.split()), default=1))
         count = 0
         for row in rows:
             table.add_row(*(str(cell) for cell in row))
@@ -195,12 +196,11 @@ class Output:
     def _print(table: Table) -> None:
         from rich.console import Console
 
-        # Not a terminal: print whole cells, so that grep and scripts see what a wide terminal would show.
         out: TextIO = sys.stdout
         # Cells are what services and people say: neither markup nor emoji codes are theirs to write.
         console = Console(
             file=out,
-            width=None if out.isatty() else 220,
+            width=Output._width(),
             highlight=False,
             soft_wrap=False,
             markup=False,
@@ -209,6 +209,14 @@ class Output:
         with console.capture() as capture:
             console.print(table)
         _write(capture.get())
+
+    @staticmethod
+    def _width() -> int | None:
+        """Return the width of tables; None is the terminal's.
+
+        Where there is none, cells are printed whole, so that grep and scripts see what a wide one would show.
+        """
+        return None if sys.stdout.isatty() else 220
 
 
 def _write(text: str) -> None:

@@ -16,6 +16,8 @@ from libs.common.names import shown
 from libs.common.suggest import did_you_mean
 
 _MAX_DIMENSIONS = 8
+# What a number of a 64-bit type has at most, with room to spare for zeros in front of it.
+_MAX_DIGITS = 64
 # What `struct` calls each type.
 _LETTERS: Mapping[plan_pb2.DataType.ValueType, str] = {
     plan_pb2.DATA_TYPE_BOOL: "?",
@@ -76,9 +78,16 @@ def packed(name: str, letter: str, type_: str, value: object) -> tuple[list[int]
             data += struct.pack(f"<{letter}", each)
         except (struct.error, ValueError, OverflowError) as error:
             raise Invalid(
-                f"input {shown(name)}: {shown(str(each))} is no {type_}", reason="BAD_INPUT"
+                f"input {shown(name)}: {written(each)} is no {type_}", reason="BAD_INPUT"
             ) from error
     return shape, bytes(data)
+
+
+def written(value: object) -> str:
+    """Return an element for a message: as it was written in JSON, texts in quotes."""
+    if isinstance(value, str):
+        return shown(value)
+    return "an object" if isinstance(value, dict) else json.dumps(value)
 
 
 def shape_of(name: str, value: object) -> list[int]:
@@ -150,7 +159,7 @@ def read_inputs(given: str) -> object:
     """
     text = read_text(Path(given[1:]), "--inputs") if given.startswith("@") else given
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_float=_finite)
+        return json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_int=_whole)
     except Error:
         raise
     except (ValueError, RecursionError) as error:
@@ -165,6 +174,13 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
             raise Invalid(f"--inputs: {shown(name)} is given twice", reason="BAD_INPUT")
         found[name] = value
     return found
+
+
+def _whole(text: str) -> int:
+    """Return a whole number; Python would say in its own words that it has too many digits."""
+    if len(text) > _MAX_DIGITS:
+        raise Invalid(f"--inputs: {shown(text)} is too large for any type", reason="BAD_INPUT")
+    return int(text)
 
 
 def _finite(text: str) -> float:

@@ -36,6 +36,7 @@ class FakeServing:
         versions: by the model's id, newest first.
         inputs: what every model takes; outputs: what it gives.
         refused: why no file can be loaded, or "".
+        restarts: of so many calls of models and versions every second one, the first one too, finds it away.
         cuts: how often a new version is kept and the answer lost.
         states: states that a version has when it is looked at, before it is ready.
         answer: what ModelInfer answers.
@@ -50,6 +51,7 @@ class FakeServing:
         self.outputs = [_Tensor(name="y", datatype="FP32", shape=[-1])]
         self.refused = ""
         self.cuts = 0
+        self.restarts = 0
         self.states: deque[model_pb2.ModelVersion.State.ValueType] = deque()
         self.answer = open_inference_pb2.ModelInferResponse()
         self.statistics = open_inference_pb2.ModelStatisticsResponse()
@@ -64,6 +66,13 @@ class FakeServing:
         found = self.models.get(_last(name))
         return found or _abort(context, grpc.StatusCode.NOT_FOUND, f"there is no model {_last(name)!r}")
 
+    def away(self, context: Context) -> None:
+        """End a call as by a service that restarts; see `restarts`."""
+        if self.restarts:
+            self.restarts -= 1
+            if self.restarts % 2:
+                _abort(context, grpc.StatusCode.UNAVAILABLE, _AWAY)
+
     def add_to(self, server: grpc.Server) -> None:
         """Serve both services."""
         model_pb2_grpc.add_ModelServiceServicer_to_server(_Models(self), server)
@@ -76,6 +85,7 @@ class _Models(model_pb2_grpc.ModelServiceServicer):
 
     def PutModel(self, request: Any, context: Context) -> Any:  # noqa: N802
         self._serving.requests.append(request)
+        self._serving.away(context)
         name = _last(request.model.name)
         found = self._serving.models.get(name, model_pb2.Model(create_time=CREATE_TIME, etag="0"))
         if request.model.etag not in ("", found.etag):
@@ -94,6 +104,7 @@ class _Models(model_pb2_grpc.ModelServiceServicer):
         return model_pb2.PutModelResponse(model=made)
 
     def GetModel(self, request: Any, context: Context) -> Any:  # noqa: N802
+        self._serving.away(context)
         return model_pb2.GetModelResponse(model=self._serving.find(request.name, context))
 
     def ListModels(self, request: Any, context: Context) -> Any:  # noqa: N802
@@ -107,9 +118,13 @@ class _Models(model_pb2_grpc.ModelServiceServicer):
 
     def CreateModelVersion(self, request: Any, context: Context) -> Any:  # noqa: N802
         self._serving.requests.append(request)
-        model = self._serving.find(request.parent, context)
+        self._serving.away(context)
         if self._serving.refused:
             _abort(context, grpc.StatusCode.INVALID_ARGUMENT, self._serving.refused)
+        if request.validate_only:
+            checked = model_pb2.ModelVersion(name=f"{request.parent}/versions/{request.version_id}")
+            return model_pb2.CreateModelVersionResponse(version=checked)
+        model = self._serving.find(request.parent, context)
         made = model_pb2.ModelVersion(
             name=f"{request.parent}/versions/{request.version_id}",
             platform=request.version.platform,
@@ -117,7 +132,7 @@ class _Models(model_pb2_grpc.ModelServiceServicer):
             state=model_pb2.ModelVersion.STATE_READY,
         )
         kept = self._serving.versions[_last(request.parent)]
-        if not request.validate_only and all(each.name != made.name for each in kept):
+        if all(each.name != made.name for each in kept):
             kept.insert(0, made)
             model.live_version = request.version_id
         if self._serving.cuts:
@@ -128,6 +143,7 @@ class _Models(model_pb2_grpc.ModelServiceServicer):
         return model_pb2.CreateModelVersionResponse(version=made)
 
     def ListModelVersions(self, request: Any, context: Context) -> Any:  # noqa: N802
+        self._serving.away(context)
         self._serving.find(request.parent, context)
         kept = self._serving.versions[_last(request.parent)]
         if kept and self._serving.states:
@@ -147,6 +163,7 @@ class _Inference(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
         self._serving = serving
 
     def ModelMetadata(self, request: Any, context: Context) -> Any:  # noqa: N802
+        self._serving.away(context)
         self._serving.find(request.name, context)
         return open_inference_pb2.ModelMetadataResponse(
             name=request.name, inputs=self._serving.inputs, outputs=self._serving.outputs

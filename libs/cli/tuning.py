@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.tuner.v1 import tuner_pb2, tuner_pb2_grpc
@@ -73,9 +73,9 @@ def metric_of(metrics: Iterable[tuner_pb2.Metric], name: str) -> str:
     return next((figure(each) for each in metrics if each.name == name), "-")
 
 
-def point_text(trial: tuner_pb2.Trial) -> str:
+def point_text(trial: tuner_pb2.Trial, between: str = " ") -> str:
     """Return what a trial tried: "instance_count=2 max_batch_rows=16"."""
-    return " ".join(f"{name}={value:g}" for name, value in sorted(trial.point.items()))
+    return between.join(f"{name}={value:g}" for name, value in sorted(trial.point.items()))
 
 
 def state_of(experiment: tuner_pb2.Experiment) -> str:
@@ -330,30 +330,33 @@ def show_trials(
 ) -> None:
     """Print trials, the best one marked, the objective's metric first."""
     spec = experiment.spec
-    parameters = [each.name for each in spec.parameters]
     wanted = [spec.objective.metric, *(each.metric for each in spec.constraints)]
     seen = [metric.name for trial in trials for metric in trial.metrics]
     metrics = list(dict.fromkeys([*wanted, *seen]))
     session.output.messages(
         trials,
-        (
-            "TRIAL",
-            "STATE",
-            *(name.upper() for name in parameters),
-            *(_NAMES.get(name, name).upper() for name in metrics),
-            "NOTE",
-        ),
+        ("TRIAL", "TRIED", "OUTCOME"),
         (
             (
                 each.number,
-                trial_state(each),
-                *(f"{each.point[name]:g}" if name in each.point else "-" for name in parameters),
-                *(metric_of(each.metrics, name) for name in metrics),
-                _note(experiment, each),
+                point_text(each, "\n"),
+                "\n".join(_outcome(experiment, each, metrics)),
             )
             for each in trials
         ),
     )
+
+
+def _outcome(
+    experiment: tuner_pb2.Experiment, trial: tuner_pb2.Trial, metrics: Iterable[str]
+) -> Iterator[str]:
+    """Yield a trial's state and its figures, a line each."""
+    note = _note(experiment, trial)
+    yield f"{trial_state(trial)}{': ' if note else ''}{note}"
+    for name in metrics:
+        found = metric_of(trial.metrics, name)
+        if found != "-":
+            yield f"{_NAMES.get(name, name)} {found}"
 
 
 def _note(experiment: tuner_pb2.Experiment, trial: tuner_pb2.Trial) -> str:
@@ -363,4 +366,4 @@ def _note(experiment: tuner_pb2.Experiment, trial: tuner_pb2.Trial) -> str:
         return "best, applied" if here else "best"
     if trial.state == _Trial.STATE_SUCCEEDED and not trial.feasible:
         return "breaks a constraint"
-    return trial.message or "-"
+    return trial.message

@@ -13,12 +13,17 @@ from libs.task.duration import parse_duration
 
 
 class Duration(click.ParamType[float]):
-    """A duration such as 250ms, 30s, 5m, 12h or 30d; the value is in seconds. With `zero`, 0 is one, too."""
+    """A duration such as 250ms, 30s, 5m, 12h or 30d; the value is in seconds. With `zero`, 0 is one, too.
+
+    `least` and `most` are what the service takes, as people write them.
+    """
 
     name = "duration"
 
-    def __init__(self, *, zero: bool = False) -> None:
+    def __init__(self, *, zero: bool = False, least: str = "", most: str = "") -> None:
         self._zero = zero
+        self._least = least
+        self._most = most
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return seconds, or fail naming the value and the forms allowed."""
@@ -27,9 +32,14 @@ class Duration(click.ParamType[float]):
         if self._zero and _NOTHING.fullmatch(str(value)):
             return 0.0
         try:
-            return parse_duration(str(value), "duration")
+            found = parse_duration(str(value), "duration")
         except Invalid as error:
             self.fail(error.message, param, ctx)
+        if self._most and found > parse_duration(self._most, "most"):
+            self.fail(f"{value} is too long; it may be {self._most} at most", param, ctx)
+        if self._least and found < parse_duration(self._least, "least"):
+            self.fail(f"{value} is too short; it must be {self._least} at least", param, ctx)
+        return found
 
 
 class Percentages(click.ParamType[tuple[float, ...]]):
@@ -162,7 +172,7 @@ _UNITS: dict[str, int] = {
 }
 _CPUS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?", re.ASCII)
 _NOTHING = re.compile(r"0(?:ms|s|m|h|d)?", re.ASCII)
-_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,9})?", re.ASCII)
 _BOUNDS = re.compile(r"([^=\s]{1,128})=([0-9]{1,18})(?:\.\.([0-9]{1,18}))?", re.ASCII)
 
 

@@ -47,6 +47,18 @@ def check_version(value: str, field: str) -> str:
     return value
 
 
+def check_model(value: str, field: str) -> str:
+    """Return `value` if it is a model's id, `[A-Za-z0-9._-]{1,128}`; else raise Invalid naming `field`."""
+    if not _VERSION.fullmatch(value) or value in (".", ".."):
+        raise Invalid(
+            f"{field}: {shown(value)} can't be the name of a model; use 1 to 128 of A-Z, a-z, 0-9, '.', '_' "
+            "and '-'",
+            reason="BAD_ID",
+            metadata={"field": field},
+        )
+    return value
+
+
 class _Name:
     """What all resource names share: `_parts` lists (collection, attribute) in order."""
 
@@ -87,7 +99,7 @@ class _Name:
 
 
 def _check(attribute: str) -> Callable[[str, str], str]:
-    return check_version if attribute in ("model", "version") else check_id
+    return {"model": check_model, "version": check_version}.get(attribute, check_id)
 
 
 _TENANT = (("tenants", "tenant"),)

@@ -19,23 +19,28 @@ from libs.cli.endpoints import (
     model_name,
     model_rows,
     models,
+    naming,
     platform_text,
     seconds_of,
+    short_digest,
     state_text,
     tensors_json,
     tensors_rows,
     version_rows,
 )
+from libs.cli.following import Patience
 from libs.cli.inference import infer_request, outputs_of
 from libs.cli.jobs import last_part, moment
 from libs.cli.main import Group
 from libs.cli.output import human_bytes, human_seconds
 from libs.cli.session import Session, with_session
 from libs.cli.tensors import read_inputs
-from libs.cli.values import DELAY, DURATION
+from libs.cli.values import Duration
 from libs.common.errors import Error, NotFound
 
 _PUT_S = 900.0
+_DELAY = Duration(zero=True, most="10s")
+_QUEUE_TIMEOUT = Duration(most="60m")
 
 
 @click.group(cls=Group)
@@ -48,11 +53,11 @@ def endpoint() -> None:
 @click.option(
     "--max-batch-rows", type=click.IntRange(1, 4096), help="Most rows run together; 1: no batching."
 )
-@click.option("--max-batch-delay", type=DELAY, help="How long a request is held back for others.")
+@click.option("--max-batch-delay", type=_DELAY, help="How long a request is held back for others.")
 @click.option("--instances", type=click.IntRange(1, 64), help="Instances that run side by side.")
 @click.option("--threads", type=click.IntRange(1, 64), help="Threads of an instance.")
 @click.option("--queue", type=click.IntRange(1, 65536), help="Requests that may wait.")
-@click.option("--queue-timeout", type=DURATION, help="How long one may wait.")
+@click.option("--queue-timeout", type=_QUEUE_TIMEOUT, help="How long one may wait.")
 @click.option("--keep", type=click.IntRange(1, 16), help="Versions before the live one that stay loaded.")
 @click.option("--live", metavar="VERSION", default="", help="The version that takes the traffic.")
 @click.option("--etag", default="", help="Only if nobody wrote since this etag was read.")
@@ -111,10 +116,21 @@ def put(
 @click.option(
     "--plan", "is_plan", is_flag=True, help="It is a plan; a file called *.plan is taken for one anyway."
 )
+@click.option(
+    "--allow-other-signature",
+    is_flag=True,
+    help="Also when it takes or gives other tensors than the live version, so that callers may fail.",
+)
 @click.option("--dry-run", is_flag=True, help="Load it once and forget it; a file is uploaded all the same.")
 @with_session
 def deploy(
-    session: Session, endpoint_id: str, subject: str, version: str, is_plan: bool, dry_run: bool
+    session: Session,
+    endpoint_id: str,
+    subject: str,
+    version: str,
+    is_plan: bool,
+    allow_other_signature: bool,
+    dry_run: bool,
 ) -> None:
     """Serve an ONNX file or a plan as ENDPOINT's next version, and wait until it has the traffic.
 
@@ -122,9 +138,19 @@ def deploy(
     that can't be loaded changes nothing. A file that is served already isn't loaded again.
     """
     name = model_name(session, endpoint_id)
-    source = find_source(session, subject, is_plan=is_plan)
     version = check_version_name(version, "--version")
-    done = deploying.deploy(session, name, source, version, dry_run=dry_run)
+    patience = Patience(session)
+    source = patience(lambda: find_source(session, subject, is_plan=is_plan))
+    with naming(subject):
+        done = deploying.deploy(
+            session,
+            patience,
+            name,
+            source,
+            version,
+            dry_run=dry_run,
+            any_signature=allow_other_signature,
+        )
     more: dict[str, object] = {"outcome": done.outcome, "previous_version": done.before}
     rows: list[tuple[str, object]] = version_rows(done.version)
     if done.outcome == "checked":
@@ -132,7 +158,7 @@ def deploy(
     else:
         rows.append(("traffic", _traffic(done)))
         if not done.model.unloaded:
-            tensors = metadata(session, name, last_part(done.version.name))
+            tensors = patience(lambda: metadata(session, name, last_part(done.version.name)))
             rows += tensors_rows(tensors)
             more |= tensors_json(tensors)
     session.output.message(done.version, rows, more=more)
@@ -162,7 +188,7 @@ def list_(session: Session, limit: int | None) -> None:
         states = {(each.name, each.version): each.state for each in index}
     session.output.messages(
         found,
-        ("ENDPOINT", "LIVE", "STATE", "BATCH ROWS", "BATCH DELAY", "INSTANCES", "THREADS", "MADE"),
+        ("ENDPOINT", "LIVE", "STATE", "BATCH", "DELAY", "INSTANCES", "THREADS", "MADE"),
         (
             (
                 last_part(each.name),
@@ -207,9 +233,10 @@ def versions(session: Session, endpoint_id: str, limit: int | None) -> None:
     name = model_name(session, endpoint_id)
     live = get_model(session, name).live_version
     found = list_versions(session, name, limit)
+    told = any(each.message for each in found)
     session.output.messages(
         found,
-        ("VERSION", "LIVE", "STATE", "FILE", "SIZE", "DIGEST", "MADE", "WHY"),
+        ("VERSION", "LIVE", "STATE", "FILE", "SIZE", "DIGEST", "MADE", *(("WHY",) if told else ())),
         (
             (
                 last_part(each.name),
@@ -217,9 +244,9 @@ def versions(session: Session, endpoint_id: str, limit: int | None) -> None:
                 state_text(each),
                 platform_text(each),
                 human_bytes(each.blob.size_bytes),
-                each.blob.digest,
+                short_digest(each.blob.digest),
                 moment(each.create_time),
-                each.message or "-",
+                *((each.message or "-",) if told else ()),
             )
             for each in found
         ),
@@ -248,9 +275,9 @@ def stats(session: Session, endpoint_id: str, version: str) -> None:
             "FAILED",
             "ROWS",
             "RUNS",
-            "ROWS A RUN",
-            "MEAN TIME",
-            "OF IT WAITING",
+            "ROWS/RUN",
+            "MEAN",
+            "WAITING",
         ),
         (
             (
@@ -279,8 +306,9 @@ def _mean(found: open_inference_pb2.StatisticDuration) -> str:
 @with_session
 def switch(session: Session, endpoint_id: str, version: str) -> None:
     """Give ENDPOINT's traffic to VERSION, an older one too; it is loaded before it takes it."""
-    model = get_model(session, model_name(session, endpoint_id))
-    found = deploying.switch(session, model, check_version_name(version, "VERSION"))
+    name, patience = model_name(session, endpoint_id), Patience(session)
+    model = patience(lambda: get_model(session, name))
+    found = deploying.switch(session, patience, model.name, check_version_name(version, "VERSION"))
     more = {"previous_version": model.live_version}
     session.output.message(found, model_rows(found), more=more)
 

@@ -93,6 +93,11 @@ def _check_constraints(constraints: tuple[Constraint, ...]) -> None:
             raise _unknown(f"{field}.metric", constraint.metric, METRICS)
         if not math.isfinite(constraint.at_most):
             raise _invalid(f"{field}.at_most", f"{constraint.at_most} isn't a number; give the largest value")
+        if constraint.at_most < 0:
+            raise _invalid(
+                f"{field}.at_most",
+                f"{constraint.at_most:g} is below 0, where no {constraint.metric} is; give the largest value",
+            )
 
 
 def _bounded(field: str, value: float, least: float, most: float, unit: str = "") -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from isthmus.engine.v1 import engine_pb2, plan_pb2
-from libs.cli.tensors import tensor_from_json, tensor_to_json, tensors_from_json, type_name
+from libs.cli.tensors import read_inputs, tensor_from_json, tensor_to_json, tensors_from_json, type_name
 from libs.common.errors import Invalid
 
 TYPES = {
@@ -71,3 +71,26 @@ def test_inputs_are_an_object_of_what_the_plan_takes(values: object) -> None:
     spec = engine_pb2.TensorSpec(name="only this", type=plan_pb2.DATA_TYPE_INT64)
     with pytest.raises(Invalid, match=r"^inputs: "):
         tensors_from_json([spec], values)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (True, "true is no int8"),
+        (None, "null is no int8"),
+        ("abc", "'abc' is no int8"),
+        (1.5, "1.5 is no int8"),
+        ({"a": 1}, "an object is no int8"),
+    ],
+)
+def test_a_wrong_element_is_told_as_it_was_written(value: object, said: str) -> None:
+    spec = engine_pb2.TensorSpec(name="x", type=plan_pb2.DATA_TYPE_INT8)
+    with pytest.raises(Invalid) as caught:
+        tensor_from_json(spec, [value])
+    assert caught.value.message == f"input 'x': {said}"
+
+
+def test_a_number_of_very_many_digits_is_told() -> None:
+    assert read_inputs('{"x": [-12]}') == {"x": [-12]}
+    with pytest.raises(Invalid, match="is too large for any type"):
+        read_inputs("1" * 5000)

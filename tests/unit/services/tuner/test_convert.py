@@ -41,7 +41,7 @@ specs = st.builds(
         [Objective("goodput_rps"), Objective("p99_ms", True), Objective("peak_memory_bytes", True)]
     ),
     constraints=st.lists(
-        st.builds(Constraint, st.sampled_from(METRICS), st.floats(allow_nan=False, allow_infinity=False)),
+        st.builds(Constraint, st.sampled_from(METRICS), st.floats(0, allow_infinity=False)),
         max_size=16,
     ).map(tuple),
     load=st.builds(
@@ -94,6 +94,11 @@ def test_bytes_from_anybody_are_refused_or_read(data):
     else:
         field = "spec."
     assert field.startswith("spec.")
+
+
+def test_a_bound_below_what_any_metric_is_is_refused():
+    with pytest.raises(Invalid, match=r"spec.constraints\[0\].at_most: -5 is below 0, where no p99_ms is"):
+        check_spec(make_spec(constraints=(Constraint("p99_ms", -5.0),)))
 
 
 @pytest.mark.parametrize("after", [-1, "1", 2**31, 1.5, None, [1]])

@@ -9,6 +9,7 @@ from inference import open_inference_pb2
 from isthmus.scheduler.v1 import object_pb2
 from isthmus.serving.v1 import model_pb2
 from libs.cli import deploying, following
+from libs.cli.output import Output
 from libs.cli.testing import FakeCloud
 from tests.unit.libs.cli.groups.conftest import Isthmus
 
@@ -41,7 +42,8 @@ def test_a_file_is_deployed_to_an_endpoint_that_is_made_for_it(
     assert "outputs y: FP32[any]" in ran.lines
     (put,) = cloud.serving.asked(Put)
     assert (put.model.name, put.model.live_version) == ("tenants/acme/models/ranker", "")
-    (create,) = cloud.serving.asked(Create)
+    checked, create = cloud.serving.asked(Create)
+    assert (checked.validate_only, create.validate_only) == (True, False)
     assert create.version.platform == Version.PLATFORM_ONNX
     assert cloud.blobs[create.version.blob.digest] == b"the model"
     assert create.request_id
@@ -61,7 +63,7 @@ def test_the_next_version_takes_over_and_the_same_file_is_left_alone(
     found = isthmus("endpoint", "deploy", "tenants/acme/models/ranker", str(plan), "--json").json
     assert (found["outcome"], found["previous_version"]) == ("deployed", "v2")
     assert found["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
-    creates = cloud.serving.asked(Create)
+    creates = cloud.serving.asked(Create)[1:]
     assert [each.version_id for each in creates] == ["v1", "v2", "v3"]
     assert creates[-1].version.platform == Version.PLATFORM_PLAN
 
@@ -89,7 +91,8 @@ def test_digests_and_artefacts_of_jobs_are_deployed(cloud: FakeCloud, isthmus: I
     cloud.jobs["train"] = job
     assert isthmus("endpoint", "deploy", "ranker", "train/ranker").code == 0
     assert isthmus("endpoint", "deploy", "other", "tenants/acme/jobs/train/ranker").code == 0
-    first, second, third = (each.version for each in cloud.serving.asked(Create))
+    creates = [each for each in cloud.serving.asked(Create) if not each.validate_only]
+    first, second, third = (each.version for each in creates)
     assert (first.platform, cloud.blobs[first.blob.digest]) == (Version.PLATFORM_PLAN, b"one")
     assert (second.platform, cloud.blobs[second.blob.digest]) == (Version.PLATFORM_ONNX, b"two")
     assert third.blob == second.blob
@@ -114,7 +117,8 @@ def test_what_is_not_there_is_told(cloud: FakeCloud, isthmus: Isthmus, subject: 
 def test_a_file_that_can_not_be_loaded_is_told(cloud: FakeCloud, isthmus: Isthmus, model: Path) -> None:
     cloud.serving.refused = "blob: it is no ONNX model"
     ran = isthmus("endpoint", "deploy", "ranker", str(model))
-    assert (ran.code, "it is no ONNX model" in ran.err) == (2, True)
+    assert (ran.code, f"error: {model}: it is no ONNX model" in ran.err) == (2, True)
+    assert not cloud.serving.models
 
 
 def test_deploying_goes_on_where_serving_was_away(cloud: FakeCloud, isthmus: Isthmus, model: Path) -> None:
@@ -124,10 +128,51 @@ def test_deploying_goes_on_where_serving_was_away(cloud: FakeCloud, isthmus: Ist
     assert ran.code == 0, ran.err
     assert "state READY" in ran.lines
     assert ran.err.count("(waiting for it)") == 1
-    creates = cloud.serving.asked(Create)
+    creates = cloud.serving.asked(Create)[1:]
     assert len(creates) == 3
     assert len({each.request_id for each in creates}) == 1
     assert len(cloud.serving.versions["ranker"]) == 1
+
+
+def test_every_call_of_a_deployment_outlives_a_restart(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path
+) -> None:
+    cloud.serving.restarts = 100
+    ran = isthmus("endpoint", "deploy", "ranker", str(model), "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["outcome"] == "deployed"
+    # Looked for, checked, made, created, read, described.
+    assert 100 - cloud.serving.restarts == 12
+    assert len(cloud.serving.versions["ranker"]) == 1
+    other = model.with_name("other.onnx")
+    other.write_bytes(b"another")
+    cloud.serving.restarts = 100
+    ran = isthmus("endpoint", "deploy", "ranker", str(other))
+    assert ran.code == 0, ran.err
+    assert "the service can't be reached" in ran.err
+    assert cloud.serving.models["ranker"].live_version == "v2"
+    cloud.serving.restarts = 100
+    assert isthmus("endpoint", "switch", "ranker", "v1").code == 0
+    assert cloud.serving.models["ranker"].live_version == "v1"
+
+
+def test_a_service_that_stays_away_is_told(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "_PATIENCE_S", 0.02)
+    cloud.serving.cuts = 10**6
+    ran = isthmus("endpoint", "deploy", "ranker", str(model), "--json")
+    assert (ran.code, ran.error["reason"]) == (5, "UNAVAILABLE")
+
+
+def test_another_signature_is_let_in_where_the_flag_says_so(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path
+) -> None:
+    isthmus("endpoint", "deploy", "ranker", str(model))
+    assert not any(each.allow_other_signature for each in cloud.serving.asked(Create))
+    model.write_bytes(b"another")
+    isthmus("endpoint", "deploy", "ranker", str(model), "--allow-other-signature")
+    assert cloud.serving.asked(Create)[-1].allow_other_signature
 
 
 def test_a_version_that_fails_after_a_restart_is_told(
@@ -139,14 +184,13 @@ def test_a_version_that_fails_after_a_restart_is_told(
 
 
 def test_a_dry_run_changes_nothing(cloud: FakeCloud, isthmus: Isthmus, model: Path) -> None:
-    ran = isthmus("endpoint", "deploy", "ranker", str(model), "--dry-run")
-    assert (ran.code, "isthmus endpoint put ranker" in ran.err) == (1, True)
-    isthmus("endpoint", "put", "ranker")
-    ran = isthmus("endpoint", "deploy", "ranker", str(model), "--dry-run")
-    assert ran.code == 0, ran.err
-    assert "checked it can be loaded; nothing was changed: --dry-run" in ran.lines
-    (create,) = cloud.serving.asked(Create)
-    assert create.validate_only
+    for made in (False, True):
+        ran = isthmus("endpoint", "deploy", "ranker", str(model), "--dry-run")
+        assert ran.code == 0, ran.err
+        assert "checked it can be loaded; nothing was changed: --dry-run" in ran.lines
+        assert bool(cloud.serving.models) == made
+        isthmus("endpoint", "put", "ranker")
+    assert all(each.validate_only for each in cloud.serving.asked(Create))
     assert cloud.serving.versions["ranker"] == []
     found = isthmus("endpoint", "put", "ranker", "--threads", "2", "--dry-run", "--json").json
     assert (found["outcome"], found["config"]["intra_op_thread_count"]) == ("checked", 2)
@@ -216,14 +260,16 @@ def test_endpoints_and_versions_are_deleted(cloud: FakeCloud, isthmus: Isthmus) 
     assert isthmus("endpoint", "get", "ranker").code == 4
 
 
-def test_statistics_are_means(cloud: FakeCloud, isthmus: Isthmus) -> None:
+def test_statistics_are_means(cloud: FakeCloud, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch) -> None:
     found = cloud.serving.statistics.model_stats.add(
         name="ranker", version="v1", inference_count=30, execution_count=4
     )
+    monkeypatch.setattr(Output, "_width", lambda: 80)
     found.inference_stats.success.MergeFrom(open_inference_pb2.StatisticDuration(count=10, ns=42_000_000))
     found.inference_stats.queue.MergeFrom(open_inference_pb2.StatisticDuration(count=10, ns=10_000_000))
     cloud.serving.statistics.model_stats.add(name="idle", version="v1")
     rows = isthmus("endpoint", "stats").lines
+    assert rows[0] == "ENDPOINT VERSION ANSWERED FAILED ROWS RUNS ROWS/RUN MEAN WAITING"
     assert rows[1:] == ["ranker v1 10 0 30 4 7.5 4.2 ms 1.0 ms", "idle v1 0 0 0 0 - - -"]
     assert isthmus("endpoint", "stats", "--version", "v1").code == 2
     isthmus("endpoint", "stats", "tenants/acme/models/ranker", "--version", "v1")
@@ -256,6 +302,8 @@ def test_an_endpoint_infers(cloud: FakeCloud, isthmus: Isthmus, tmp_path: Path) 
         (("infer", "ranker", "--inputs", '{"x": ["a"]}'), 2, "input 'x': 'a' is no FP32"),
         (("infer", "other", "--inputs", "{}"), 4, "no model 'other'"),
         (("infer", "a/b", "--inputs", "{}"), 2, "names nothing in models"),
+        (("deploy", "Bad Name!", "x"), 2, "ENDPOINT: 'Bad Name!' can't be the name of a model; use 1 to 128"),
+        (("put", "ranker", "--queue-timeout", "2h"), 2, "2h is too long; it may be 60m at most"),
         (("deploi", "ranker"), 2, "did you mean 'deploy'"),
         (("put", "ranker", "--max-batch-rows", "0"), 2, "--max-batch-rows"),
         (("put", "ranker", "--max-batch-delay", "soon"), 2, "--max-batch-delay"),

@@ -6,6 +6,7 @@ import pytest
 
 from isthmus.tuner.v1 import tuner_pb2
 from libs.cli import following
+from libs.cli.output import Output
 from libs.cli.testing import FakeCloud
 from libs.cli.tuning import bar, best_of, figure, number, trial_total
 from tests.unit.libs.cli.groups.conftest import Isthmus
@@ -294,10 +295,16 @@ def test_trials_are_listed_with_the_best_one_marked(cloud: FakeCloud, isthmus: I
         trial(3, 812),
     ]
     rows = isthmus("tune", "trials", "e1").lines
-    assert rows[0] == "TRIAL STATE MAX_BATCH_ROWS GOODPUT_RPS P99_MS NOTE"
-    assert rows[1] == "1 FAILED 1 - - it didn't start"
-    assert rows[2].endswith("breaks a constraint")
-    assert rows[3] == "3 SUCCEEDED 16 812 /s (802 to 822) 12.3 ms (11.3 to 13.3) best, applied"
+    assert rows == [
+        "TRIAL TRIED OUTCOME",
+        "1 max_batch_rows=1 FAILED: it didn't start",
+        "2 max_batch_rows=4 SUCCEEDED: breaks a constraint",
+        "goodput_rps 900 /s (890 to 910)",
+        "p99_ms 12.3 ms (11.3 to 13.3)",
+        "3 max_batch_rows=16 SUCCEEDED: best, applied",
+        "goodput_rps 812 /s (802 to 822)",
+        "p99_ms 12.3 ms (11.3 to 13.3)",
+    ]
     assert [each["number"] for each in isthmus("tune", "trials", "e1", "--json").json] == [1, 2, 3]
     got = isthmus("tune", "get", "e1").lines
     assert "best trial 3: max_batch_rows=16" in got
@@ -359,3 +366,25 @@ def test_the_best_of_equals_is_the_first_and_none_breaks_a_constraint() -> None:
     spec.objective.minimize = True
     spec.objective.metric = "p99_ms"
     assert best_of(spec, [broken]) is None
+
+
+def test_trials_are_readable_in_80_columns(
+    cloud: FakeCloud, isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = applied(Application.STATE_APPLIED)
+    cloud.tuner.experiments["e1"] = found
+    wide = trial(3, 812)
+    wide.point["intra_op_thread_count"] = 16
+    wide.metrics.add(name="throughput_rps", value=12345, low=12000, high=12700)
+    wide.metrics.add(name="peak_memory_bytes", value=2**30, low=2**30, high=2**30)
+    cloud.tuner.trials["e1"] = [wide]
+    monkeypatch.setattr(Output, "_width", lambda: 80)
+    rows = isthmus("tune", "trials", "e1").lines
+    assert rows == [
+        "TRIAL TRIED OUTCOME",
+        "3 intra_op_thread_count=16 SUCCEEDED: best, applied",
+        "max_batch_rows=16 goodput_rps 812 /s (802 to 822)",
+        "p99_ms 12.3 ms (11.3 to 13.3)",
+        "throughput_rps 12,345 /s (12,000 to 12,700)",
+        "peak memory 1.0 GiB",
+    ]
