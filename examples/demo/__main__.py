@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,11 +26,15 @@ from examples.demo.scenario import value_profile
 from examples.demo.story import Ground, OwnLog, Story, Subject, titles
 from libs.common.errors import Error
 
+_INTERRUPTED = 130
+
 
 def main() -> int:
-    """Return 0 when every check holds, 1 when one doesn't or a step can't be done."""
+    """Return 0 when every check holds, 1 when one doesn't or a step can't be done, 130 when interrupted."""
     options = _options()
     plan = _plan(options)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
         with _scratch() as home:
             subject = _subject(options, plan, home)
@@ -41,8 +46,18 @@ def main() -> int:
     except (Error, StackError) as error:
         sys.stderr.write(f"demo: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("demo: interrupted; what it started has been taken down\n")
+        return _INTERRUPTED
     report.show(options.json)
     return 0 if report.good else 1
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """End as Ctrl-C does: agents, stack and scratch are taken down, whatever is sent meanwhile."""
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _options() -> argparse.Namespace:
@@ -119,8 +134,8 @@ def _stack(options: argparse.Namespace) -> Iterator[Stack]:
     if started:
         unused = () if options.keep or not options.data else ("engine", "scheduler", "serving", "tuner")
         stack = Stack(options.home, options.port_offset, without={*stack.options.without, *unused})
-    stack.up(lambda text: print(text, file=sys.stderr))
     try:
+        stack.up(lambda text: print(text, file=sys.stderr))
         yield stack
     finally:
         if started and not options.keep:

@@ -36,6 +36,12 @@ class Cloud:
     """Every command so far, as a person would type it."""
     repeated: int = 0
     """How often one was run again."""
+    _followed_now: set[subprocess.Popen[str]] = field(default_factory=set)
+
+    def close(self) -> None:
+        """End the commands that are being followed: on an interruption nobody waits for them."""
+        for process in list(self._followed_now):
+            process.kill()
 
     def isthmus(self, *arguments: str, timeout_s: float = _LONGEST_S, done: Collection[str] = ()) -> Any:
         """Run a command and return its JSON value.
@@ -92,6 +98,7 @@ class Cloud:
             out, err = (subprocess.PIPE, rest) if logs else (rest, subprocess.PIPE)
             last = ""
             with subprocess.Popen(command, stdout=out, stderr=err, text=True, env=_environment()) as process:
+                self._followed_now.add(process)
                 overdue = threading.Timer(timeout_s, process.kill)
                 overdue.start()
                 try:
@@ -106,6 +113,7 @@ class Cloud:
                 finally:
                     overdue.cancel()
                     process.kill()
+                    self._followed_now.discard(process)
             rest.seek(0)
             return process.returncode, rest.read() if logs else last
 

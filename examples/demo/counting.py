@@ -90,7 +90,8 @@ class Counting:
             total["trigger_count"] == len(results) + total["dropped_run_count"] and len(good) > 0,
             f"{total['trigger_count']:,} triggers, {len(good):,} results, "
             f"{len(results) - len(good):,} failures, "
-            f"{total['dropped_run_count']:,} dropped as their version was taken back",
+            f"{total['dropped_run_count']:,} dropped, {total['withdrawn_run_count']:,} of them with their "
+            "version, which was taken back",
         )
 
     def _results(self, good: list[Result]) -> None:
@@ -132,10 +133,12 @@ class Counting:
     def _requests(self, total: Counter[str], good: list[Result]) -> None:
         sources = Counter(source_of(result) for result in good)
         asked = sources["cloud"] + sources["unanswered"]
+        late = min(total["late_answer_count"], sources["unanswered"])
         self.report.figures |= {
             "asked": asked,
             "answered": sources["cloud"],
-            "answers_too_late": total["late_answer_count"],
+            "unanswered": sources["unanswered"],
+            "answers_too_late": late,
             "sent_up_share": asked / len(good) if good else 0.0,
         }
         self.report.check(
@@ -143,8 +146,17 @@ class Counting:
             0 < sources["cloud"] == total["answer_count"] <= total["request_count"],
             f"{asked:,} of {len(good):,} were uncertain; {total['request_count']:,} requests, "
             f"{total['answer_count']:,} answers, {sources['cloud']:,} results from the cloud, "
-            f"{sources['unanswered']:,} from the device as no answer came in time",
+            f"{sources['unanswered']:,} from the device"
+            + (f" ({_why(late, sources['unanswered'] - late)})" if sources["unanswered"] else ""),
         )
+
+
+def _why(late: int, never: int) -> str:
+    """Tell why devices had no answer in time."""
+    return (
+        f"to {late:,} the answer came too late, to {never:,} none came: not connected, paused after some "
+        "that weren't answered in time, or given up by the cloud, whose time for it was over"
+    )
 
 
 def source_of(result: Result) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,11 +71,24 @@ class Fleet:
         for device, goal in zip(self.devices, goals, strict=True):
             device.allowed = goal
 
-    def give_the_rest(self, version: str) -> None:
-        """Let the devices that run a version have all of their events."""
+    def give_the_rest(self, version: str) -> bool:
+        """Let the devices that run a version have all of their events; tell whether these may still decide.
+
+        They may as long as a device isn't done with its events, or has found the version good. So they may
+        while no device runs it.
+        """
+        run, spent = 0, 0
         for device in self.devices:
-            if device.allowed < len(device.events) and version in _active(device):
-                device.allowed = len(device.events)
+            if (status := device.quick_status()) is None:
+                continue
+            states = {f"{task.task}@{task.version}": task.state for task in status.tasks}
+            if (state := states.get(version, "")) not in _RUNNING:
+                continue
+            device.allowed = len(device.events)
+            waiting = status.pending_event_count + status.pending_run_count
+            run += 1
+            spent += state == "ACTIVE" and device.sent == len(device.events) and not waiting
+        return spent < run or not run
 
     def wait(self, what: str, done: Callable[[], bool]) -> None:
         """Wait until `done()`; agents that ended by themselves are started again.
@@ -131,7 +144,7 @@ class Fleet:
             raise failed[0]
         return ended[0]
 
-    def replay(self, goals: list[int], what: str, step: Step | None = None) -> None:
+    def replay(self, goals: Sequence[int], what: str, step: Step | None = None) -> None:
         """Wait until each device has been fed so many events, or all that it may have."""
         began = [device.sent for device in self.devices]
         wanted = [

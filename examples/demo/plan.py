@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_MANY = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -28,6 +30,15 @@ class Plan:
     """Measured time of a trial."""
     deadline_s: float = 420.0
     """Nothing may take longer than this, all together."""
+
+    @property
+    def steps(self) -> str:
+        """Steps of a release: which devices are in which is chance, so that few devices need larger ones.
+
+        That no device is in a step before the last, and a version can't be stopped before it is everywhere,
+        happens once in 10,000 runs with 4 devices and once in 65,000 with 8.
+        """
+        return "40%,75%,100%" if self.devices >= _MANY else "60%,90%,100%"
 
 
 QUICK = Plan(

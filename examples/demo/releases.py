@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,11 +17,15 @@ from examples.demo.progress import Progress
 from examples.demo.report import Report
 from examples.demo.scenario import Scenario
 from libs.cli.output import human_seconds
-from libs.common.errors import Error
+from libs.common.errors import Error, Unavailable
 from libs.task.event import Event
 
-STEPS = "25%,50%,100%"
 _REFUSED = "PREFLIGHT_FAILED"
+_EVERYWHERE = 100
+"""Percents of the last step: a version that is rolled back there was stopped too late."""
+_SPENT_S = 20.0
+"""After so long without an event to come, what hasn't been decided won't be."""
+_RAISED = re.compile(r"^\s*(\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,8 @@ class Releases:
     progress: Progress
     report: Report
     home: Path
+    steps: str
+    """Of each release, as `release create --steps` takes them."""
 
     @property
     def good(self) -> str:
@@ -60,10 +68,10 @@ class Releases:
             self._publish(self.scenario.broken)
         except Error as error:
             refused, said = error.reason == _REFUSED, error.message.partition(": ")[2]
-            self.progress.say(f"refused: {_short(said)}")
+            self.progress.say(f"refused: {gist(said)}")
         else:
             refused, said = False, "it was published"
-        self.report.check("a plainly broken version isn't published", refused, _short(said))
+        self.report.check("a plainly broken version isn't published", refused, gist(said))
 
     def release_good(self) -> None:
         """Release the good version to all devices in steps.
@@ -90,15 +98,33 @@ class Releases:
                 self.report.figures[f"coverage_of_step_{step['percent']:g}%_s"] = spent.total_seconds()
 
     def release_bad(self) -> None:
-        """Release the bad version, and see it rolled back by itself."""
+        """Release the bad version, and see it rolled back by itself.
+
+        Raises:
+            Unavailable: when devices have no events left for it to fail on.
+        """
         preflight = self._publish(self.scenario.bad)
-        # However long the release takes to reach a device: there are events left for it to fail on.
-        found = self._release(self.bad, look=lambda: self.fleet.give_the_rest(self.bad))
+        hopeful_s = time.monotonic()
+
+        def look() -> None:
+            # However long the release takes to reach a device: there are events left for it to fail on.
+            nonlocal hopeful_s
+            if self.fleet.give_the_rest(self.bad):
+                hopeful_s = time.monotonic()
+            elif time.monotonic() - hopeful_s > _SPENT_S:
+                raise Unavailable(
+                    f"the devices that run {self.bad} have no events left, and it has neither failed nor "
+                    "done well often enough in a row; use a longer log",
+                    reason="LOG_TOO_SHORT",
+                )
+
+        found = self._release(self.bad, look=look)
         last = found["steps"][-1]["percent"]
         self.report.check(
             "a version that only fails in the field rolls back by itself",
             preflight.get("state") == "STATE_PASSED"
             and found["state"] == "STATE_ROLLED_BACK"
+            and last < _EVERYWHERE
             and found["counts"]["failed_count"] >= 1,
             f"{_verdict(preflight)}; {found['state'].removeprefix('STATE_').lower()} in step {last:g} %: "
             f"{found['state_reason']}",
@@ -131,7 +157,8 @@ class Releases:
         """Create a release and wait until it has ended; return it."""
         name = f"v{version.partition('@')[2].replace('.', '-')}"
         self.cloud.isthmus(
-            *("release", "create", version, "--id", name, "--steps", STEPS, *flags), done=("RELEASE_EXISTS",)
+            *("release", "create", version, "--id", name, "--steps", self.steps, *flags),
+            done=("RELEASE_EXISTS",),
         )
         self.fleet.meanwhile(
             f"the release of {version}",
@@ -163,6 +190,10 @@ def _verdict(preflight: dict[str, Any]) -> str:
     return text
 
 
-def _short(text: str, most: int = 200) -> str:
+def gist(text: str, most: int = 200) -> str:
+    """Return a text in one short line; of a traceback the last line, which says what was wrong."""
+    before, traced, rest = text.partition("Traceback (most recent call last)")
+    if traced and (raised := _RAISED.findall(rest)):
+        text = f"{before}{raised[-1]}"
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[:most]}…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,45 @@ from libs.cli.output import human_bytes, human_seconds
 
 LATENCIES = ("device_run_p50_ms", "device_run_p99_ms", "cascade_run_p50_ms", "cascade_run_p99_ms")
 """Figures that belong beside what was gained, where there is a comparison."""
+
+LABELS = {
+    "training_job_s": "training job took",
+    "training_peak_memory_bytes": "training's most memory",
+    "users": "users whose histories they replay",
+    "tuning_trials": "trials of the tuner",
+    "goodput_before_rps": "answers in time before tuning",
+    "goodput_after_rps": "answers in time after tuning",
+    "tuning_s": "tuning took",
+    "events": "events on devices",
+    "events_synthetic": "of these derived, and marked so",
+    "triggers": "runs triggered",
+    "results": "good runs, each with a result",
+    "failed_runs_of_the_bad_version": "failed runs of the bad version",
+    "frames_sent": "frames sent up",
+    "raw_event_bytes": "size of all events",
+    "sent_bytes": "size of what was sent up instead",
+    "bytes_saved_share": "saved by that",
+    "requests": "requests to the larger model",
+    "request_bytes": "size of the requests",
+    "answers": "answers in time",
+    "answer_bytes": "size of the answers",
+    "asked": "results that were uncertain",
+    "answered": "of these from the cloud",
+    "unanswered": "of these from the device, unanswered",
+    "answers_too_late": "answers that came too late",
+    "sent_up_share": "uncertain, so sent up",
+    "answered_in_time_share": "answered in time, of these",
+    "bytes_up_a_request_bytes": "size of a request",
+    "bytes_down_an_answer_bytes": "size of an answer",
+    "device_run_p50_ms": "run on the device alone: median",
+    "device_run_p99_ms": "run on the device alone: 99th percentile",
+    "cascade_run_p50_ms": "run that asks the cloud: median",
+    "cascade_run_p99_ms": "run that asks the cloud: 99th percentile",
+    "demo_s": "the demo took",
+    "commands_repeated": "commands typed again, a service away",
+}
+"""Words for figures; JSON has the names."""
+_STEP = re.compile(r"coverage_of_step_([0-9.]+)%_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +185,16 @@ def _label(name: str) -> str:
 
 
 def _for_people(name: str, value: float) -> tuple[str, str]:
-    label = name.replace("_", " ")
+    """Return a figure's words and its value with the unit; units stand at the ends of names."""
+    label = LABELS.get(name) or _STEP.sub(r"step of \1 %: release to coverage", name).replace("_", " ")
     if name.endswith("_bytes"):
         return label, human_bytes(value)
     if name.endswith("_ms"):
-        return label.removesuffix(" ms"), human_seconds(value / 1e3)
+        return label, human_seconds(value / 1e3)
     if name.endswith("_s"):
-        return label.removesuffix(" s"), human_seconds(value)
+        return label, human_seconds(value)
     if name.endswith("_rps"):
-        return label.removesuffix(" rps"), f"{value:,.0f} /s"
+        return label, f"{value:,.0f} /s"
     if name.endswith("_share"):
         return label, f"{100 * value:.2f} %"
     return label, f"{value:,.0f}"

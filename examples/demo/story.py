@@ -36,8 +36,10 @@ _TRIALS_S = 100.0
 """How long the events before the reconfiguration last, at least."""
 _FAST = 250.0
 """Events a second on each device while no task runs."""
-_IN_A_ROW = 10
-"""Triggers on which the bad version has to fail one after the other before it is released."""
+_IN_A_ROW, _LEAST_IN_A_ROW = 10, 3
+"""Triggers on which the bad version has to fail one after the other once it is released: better many, and as
+many as a device needs to give it up.
+"""
 
 
 class Subject:
@@ -96,6 +98,8 @@ class Story:
         self._tenant = f"demo-{uuid.uuid4().hex[:8]}"
         self._home = home / self._tenant
         self._progress = progress
+        self._ripe: tuple[int, ...] = ()
+        self._held: tuple[int, ...] = ()
         self.fleet = Fleet(plan, ground.gateway, self._home, progress)
         self.report = Report(subject.title)
 
@@ -106,12 +110,15 @@ class Story:
             Error: when a step can't be done at all; what falls short is in the report's checks.
         """
         progress, fleet = self._progress, self.fleet
+        admin = ["--gateway", self._ground.gateway, "--api-key-file", str(self._ground.admin_key_file)]
+        cloud = Cloud(admin)
         try:
             with progress.step(PREPARE):
-                cloud = self._prepare()
+                self._prepare(cloud)
                 fleet.start(cloud)
             scenario = self._subject.scenario(cloud, self._home, progress, self.report)
-            releases = Releases(cloud, fleet, scenario, progress, self.report, self._home)
+            steps = self._plan.steps
+            releases = Releases(cloud, fleet, scenario, progress, self.report, self._home, steps)
             with progress.step(PUBLISH):
                 releases.publish_good()
                 releases.publish_broken()
@@ -124,10 +131,9 @@ class Story:
                     self._tune(cloud, scenario, step)
             calm = self._replay()
             with progress.step(BREAK) as step:
-                ripe = [ripe_at(device.events, scenario) for device in fleet.devices]
                 # It has to meet what it fails on.
-                fleet.allow(max(device.allowed, at) for device, at in zip(fleet.devices, ripe, strict=True))
-                fleet.replay(ripe, "histories to be longer than any recorded", step)
+                fleet.allow(self._held)
+                fleet.replay(self._ripe, "histories to be longer than any recorded", step)
                 step.share = None
                 releases.release_bad()
             with progress.step(COUNT):
@@ -135,15 +141,16 @@ class Story:
                 fleet.settle()
                 Counting(cloud, fleet, scenario, self.report).run(calm)
         finally:
+            cloud.close()
             fleet.stop()
         self.report.figures["demo_s"] = progress.elapsed_s
         self.report.figures["commands_repeated"] = cloud.repeated
         return self.report
 
-    def _prepare(self) -> Cloud:
+    def _prepare(self, cloud: Cloud) -> None:
+        """Make a tenant with its key, which the cloud is asked with from then on."""
         self._home.mkdir(parents=True)
-        admin = ["--gateway", self._ground.gateway, "--api-key-file", str(self._ground.admin_key_file)]
-        cloud = Cloud(admin)
+        admin = list(cloud.flags)
         there = ("TENANT_EXISTS",)
         cloud.isthmus("tenant", "create", self._tenant, "--display-name", "demo", done=there)
         key_file = self._home / "demo.key"
@@ -153,7 +160,6 @@ class Story:
         cloud.flags = mine
         cloud.isthmus("trust", "init", "--keys", str(self._home / "keys"))
         self._progress.say(f"tenant {self._tenant} with its API key, trust root and author key")
-        return cloud
 
     def _use(self, scenario: Scenario, step: Step) -> None:
         """Let the devices gather histories before they have the task, and open what may be replayed later."""
@@ -167,6 +173,7 @@ class Story:
             "results": f"{sum(len(device.results) for device in fleet.devices):,}",
             **scenario.facts(fleet.results()),
         }
+        self._ripe, self._held = zip(*(ripe_and_held(events, scenario) for events in hands), strict=True)
         fleet.feed(hands)
         before = [round(len(events) * _BEFORE_SHARE) for events in hands]
         fleet.rate = _FAST
@@ -177,8 +184,11 @@ class Story:
         self._allow(_OPEN_SHARE)
 
     def _allow(self, share: float) -> None:
-        """Let the devices have so much of their events."""
-        self.fleet.allow(round(share * len(device.events)) for device in self.fleet.devices)
+        """Let the devices have so much of their events, and none that the bad version has to meet."""
+        self.fleet.allow(
+            min(round(share * len(device.events)), held)
+            for device, held in zip(self.fleet.devices, self._held, strict=True)
+        )
 
     def _tune(self, cloud: Cloud, scenario: Scenario, step: Step) -> None:
         """Tune the endpoint while devices go on asking, slowly: the trials run on the same cores."""
@@ -209,20 +219,25 @@ class Story:
         return began, time.monotonic()
 
 
-def ripe_at(events: list[Event], scenario: Scenario) -> int:
-    """Return how many of a device's events have to be fed until the bad version fails on what comes next.
+def ripe_and_held(events: list[Event], scenario: Scenario) -> tuple[int, int]:
+    """Return how many of a device's events must be fed, and may be, until the bad version comes.
 
-    As many as come before the bad version anyway, where it never fails so often in a row.
+    Of what comes after either, it fails on many in a row. Where it never does, both are what is fed before
+    the bad version anyway.
     """
-    in_a_row = 0
-    start = 0
-    for position, doomed in scenario.dooms(events):
-        if not doomed:
-            in_a_row = 0
-        elif in_a_row == 0:
-            in_a_row, start = 1, position
-        else:
-            in_a_row += 1
-        if in_a_row == _IN_A_ROW:
-            return start
-    return round(len(events) * _OPEN_SHARE)
+    dooms, opened = scenario.dooms(events), round(len(events) * _OPEN_SHARE)
+    for least in (_IN_A_ROW, _LEAST_IN_A_ROW):
+        if starts := _starts(dooms, least):
+            held = next((start for start in starts if start >= opened), starts[-1])
+            return starts[0], held
+    return opened, opened
+
+
+def _starts(dooms: list[tuple[int, bool]], least: int) -> list[int]:
+    """Return the positions of triggers from which on so many in a row are doomed."""
+    starts, in_a_row = [], 0
+    for position, doomed in reversed(dooms):
+        in_a_row = in_a_row + 1 if doomed else 0
+        if in_a_row >= least:
+            starts.append(position)
+    return starts[::-1]

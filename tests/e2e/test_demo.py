@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,9 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from deploy.local.layout import ROOT
+from deploy.local.stack import Stack
 
 DEADLINE_S = 500.0
 
@@ -97,6 +100,30 @@ def test_the_view_of_a_terminal_ends_with_all_steps_done(home: Path, unused_port
     assert last.count("✓") == 6
     assert "results" in last
     assert "a plainly broken version isn't published" in table
+
+
+@pytest.mark.timeout(DEADLINE_S + 30)
+@pytest.mark.parametrize("said", ["starting ", "agents enrolled"])
+def test_a_demo_that_is_ended_leaves_nothing_behind(home: Path, unused_port_offset: int, said: str) -> None:
+    log, scratch = home / "log.csv", home / "t"
+    scratch.mkdir()
+    log.write_text("user,type,time,colour\n" + "".join(f"u{n % 8},view,{n},red\n" for n in range(2400)))
+    command = [sys.executable, "-m", "examples.demo", "--data", str(log), "--devices", "4"]
+    command += ["--home", str(home / "s"), "--port-offset", str(unused_port_offset)]
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        lines: list[str] = []
+        for line in process.stderr:
+            lines.append(line)
+            if said in line:
+                process.send_signal(signal.SIGTERM)
+        assert process.wait() == 130, lines
+    assert lines[-1] == "demo: interrupted; what it started has been taken down\n"
+    assert list(scratch.iterdir()) == []
+    assert not Stack(home / "s", unused_port_offset).running()
+    commands = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    assert [command for command in commands if str(home) in command] == []
 
 
 @pytest.mark.timeout(DEADLINE_S + 30)

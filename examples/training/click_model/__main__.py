@@ -75,10 +75,11 @@ def _run(options: argparse.Namespace) -> None:
     say(f"{len(shown):,} films shown; {validation:,} to train on, {len(shown) - test:,} to test with")
     frozen, prequential = score_ftrl(shown, items, test)
     clicked = shown.clicked[test:]
-    say(f"FTRL: test AUC {auc(clicked, frozen):.4f} frozen, {auc(clicked, prequential):.4f} prequential")
+    say(f"FTRL: test AUC {auc(clicked, frozen):.4f} frozen, {auc(clicked, prequential):.4f} learning on")
     epochs, device_scores = choose_epochs(shown, items, options.epochs, options.seed, say)
     policy = _policy(shown, items, device_scores, options, say)
-    say(f"{epochs} epochs are best; training again on all that came before the test")
+    best = "1 epoch is" if epochs == 1 else f"{epochs} epochs are"
+    say(f"{best} best; training again on all that came before the test")
     network = fit(shown, items, test, epochs, options.seed, say)
     networks = [
         fit_network(shown, items, test, options.ranker_epochs, options.seed + number, say)

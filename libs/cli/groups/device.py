@@ -77,7 +77,7 @@ def token(
         made,
         [
             ("token", f"in {out}" if out else f"{made.token}   (shown once)"),
-            ("devices", uses),
+            ("enrols", "one device" if uses == 1 else f"{uses:,} devices"),
             ("works until", human_time(made.expire_time.ToDatetime(tzinfo=UTC))),
         ],
     )

@@ -14,7 +14,7 @@ from examples.demo.data import Log
 from examples.demo.movielens import Film, MovieLens, Rating, entered
 from examples.demo.reference import Reference, longer_past_than, padded
 from examples.demo.scenario import TASKS, Scenario, append_text
-from examples.demo.story import ripe_at
+from examples.demo.story import ripe_and_held
 from examples.training.click_model.log import RANKER_WINDOW, WINDOW, Shown, read_items, read_shown
 from isthmus.task import Context, Event
 from libs.task.event import Event as StoredEvent
@@ -139,16 +139,22 @@ def test_the_bad_version_fails_on_a_past_longer_than_recorded(tmp_path: Path) ->
 def test_the_bad_version_comes_when_it_fails_on_whatever_is_next() -> None:
     events = [StoredEvent(str(n), "view", "", "u", float(n)) for n in range(100)]
 
-    def ripe(doomed: list[bool]) -> int:
-        # Every third event triggers.
+    def found(doomed: list[bool]) -> tuple[int, int]:
+        # Every third event triggers; what comes from the 88th on is for the bad version.
         tells = [(3 * number, each) for number, each in enumerate(doomed)]
-        return ripe_at(events, dataclasses.replace(SCENARIO, dooms=lambda _: tells))
+        return ripe_and_held(events, dataclasses.replace(SCENARIO, dooms=lambda _: tells))
 
-    assert ripe([True] * 33) == 0
-    assert ripe([False] * 5 + [True] * 28) == 15
-    assert ripe([True] * 9 + [False] + [True] * 23) == 30
-    # Never so often in a row: when it comes anyway.
-    assert ripe([False, True] * 16) == 88
+    # So few are left in the end that some before are held back too.
+    assert found([True] * 33) == (0, 69)
+    assert found([False] * 5 + [True] * 28) == (15, 69)
+    assert found([True] * 9 + [False] + [True] * 23) == (30, 69)
+    # It doesn't fail in the end, and so it must come sooner.
+    assert found([True] * 12 + [False] * 21) == (0, 6)
+    # Never ten in a row, but as often as a device needs.
+    assert found([False, True, True, True] * 8) == (3, 87)
+    assert found([False] * 30 + [True] * 3) == (90, 90)
+    # Never in a row: when it comes anyway.
+    assert found([False, True] * 16) == (88, 88)
 
 
 SCENARIO = Scenario(

@@ -9,6 +9,7 @@ from examples.demo.devices import Device
 from examples.demo.fleet import Fleet, dealt
 from examples.demo.plan import Plan
 from examples.demo.progress import Progress, Step
+from isthmus.device_agent.v1 import device_agent_pb2 as pb
 from libs.common.errors import Error, Invalid, Unavailable
 from libs.task.event import Event
 
@@ -56,6 +57,40 @@ def test_a_replay_ends_with_what_may_be_sent(fleet: Fleet) -> None:
     assert step.share == 0.0
     with pytest.raises(Unavailable, match="waiting for histories"):
         fleet.replay([90, 60], "histories", step)
+
+
+@pytest.mark.parametrize(
+    ("state", "sent", "waiting", "may_decide"),
+    [
+        ("", 100, 0, True),  # nobody runs it
+        ("FAILED", 100, 0, True),
+        ("CONFIRMED", 100, 0, True),
+        ("ACTIVE", 99, 0, True),
+        ("ACTIVE", 100, 1, True),
+        ("ACTIVE", 100, 0, False),
+    ],
+)
+def test_devices_without_events_are_not_waited_for(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, state: str, sent: int, waiting: int, may_decide: bool
+) -> None:
+    fleet.allow([40, 40])
+    runs = pb.GetStatusResponse(
+        tasks=[pb.TaskStatus(task="t", version="2", state=state)], pending_run_count=waiting
+    )
+    # The other one is away.
+    answers = dict(zip((device.device_id for device in fleet.devices), (runs, None), strict=True))
+    monkeypatch.setattr(Device, "quick_status", lambda device: answers[device.device_id])
+    fleet.devices[0].sent = sent
+    assert fleet.give_the_rest("t@2") is may_decide
+    assert fleet.devices[0].allowed == (100 if state in ("ACTIVE", "CONFIRMED") else 40)
+    assert fleet.devices[1].allowed == 40
+
+
+@pytest.mark.parametrize(("devices", "steps"), [(4, (60, 90)), (7, (60, 90)), (8, (40, 75)), (20, (40, 75))])
+def test_a_step_before_the_last_holds_a_device(devices: int, steps: tuple[int, int]) -> None:
+    plan = Plan(devices=devices)
+    assert plan.steps == f"{steps[0]}%,{steps[1]}%,100%"
+    assert (1 - steps[1] / 100) ** devices < 1.1e-4
 
 
 def test_a_log_that_is_too_short_is_refused() -> None:
