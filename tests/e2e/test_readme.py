@@ -38,7 +38,7 @@ def test_the_commands_work_as_they_stand_there(checkout: Checkout) -> None:
     by_hand, probing = block("By hand"), block("Probing with grpcurl")
     assert by_hand[0].startswith("make up")
     assert by_hand[-1] == "make down"
-    outcomes = checkout.paste(by_hand[:-1])
+    outcomes = checkout.paste(by_hand)
     said = dict(zip(by_hand, (text for _, text in outcomes), strict=False))
     for command, (status, text) in zip(by_hand, outcomes, strict=False):
         assert status == 0, f"`{command}` ended with {status}:\n{text}"
@@ -50,6 +50,9 @@ def test_the_commands_work_as_they_stand_there(checkout: Checkout) -> None:
     assert results.count("clicks@1.0.0") == 10, results
     (export,) = (text for command, text in said.items() if command.startswith("isthmus tunnel export"))
     assert '"payload": {"count"' in export, export
+    assert not checkout.stack.running()
+    # What comes next on the page works after what came before.
+    assert (probing[0].split()[:2], probing[-1]) == (["make", "up"], "make down")
     for command in probing:
         status, output = checkout.type(command)
         if "# Unauthenticated" in command:
@@ -57,8 +60,6 @@ def test_the_commands_work_as_they_stand_there(checkout: Checkout) -> None:
             assert "Unauthenticated" in output
         else:
             assert status == 0, f"`{command}` ended with {status}:\n{output}"
-    status, output = checkout.type(by_hand[-1])
-    assert status == 0, output
     assert not checkout.stack.running()
 
 

@@ -53,16 +53,30 @@ def test_each_line_does_what_the_page_says(checkout: Checkout) -> None:
     assert "KeyError" in after("isthmus task publish click-broken")
     assert "1.0.0" in after("isthmus task versions")
     assert "1.1.0" not in after("isthmus task versions")
-    assert "SUCCEEDED" in after("isthmus release watch first")
+    assert "SUCCEEDED" in after("isthmus release watch click-first")
     results = after("tail -n 3 results.txt")
     assert re.search(r'"source":"(cloud|device|unanswered)"', results), results
     assert "click" in after("isthmus tunnel export")
     assert "best" in after("isthmus tune trials")
     assert re.search(r"trial \d APPLIED", after("isthmus tune apply"))
     assert "passed" in after("isthmus task publish click-bad")
-    assert "ROLLED_BACK" in after("isthmus release watch second")
-    assert "click@1.0.0" in after("isthmus agent status --socket dev1.sock --wait-for click@1.0.0", -1)
+    assert "ROLLED_BACK" in after("isthmus release watch click-second")
+    assert "click@1.0.0" in after("isthmus agent status --socket phone.sock --wait-for click@1.0.0", -1)
     assert not checkout.stack.running()
+
+
+def test_it_can_be_typed_after_the_readme_in_the_same_checkout() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+
+    def made(text: str) -> set[str]:
+        """Return what a page's commands make, by name."""
+        shell = "\n".join(blocks(text))
+        named = r"(--device-id|release create .* --id|job submit .* --id|tune run .* --id|mkdir -p)[ ]+(\S+)"
+        return {name for _, name in re.findall(named, shell)}
+
+    assert {"phone", "click-first", "click-second", "batching", "var/tutorial"} <= made(TEXT)
+    assert {"dev1", "first", "var/by-hand"} <= made(readme)
+    assert made(TEXT) & made(readme) == set()
 
 
 def test_what_the_tutorial_points_to_is_there() -> None:
