@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from isthmus.deployer.v1 import manifest_pb2, task_pb2, task_pb2_grpc
+from libs.cli.asked_models import warn_of_models
 from libs.cli.blobs import blob_of, upload
 from libs.cli.folder import read_task
 from libs.cli.groups.trust import AUTHOR_KEY
@@ -193,6 +194,7 @@ def publish(
     else:
         outcome = "checked" if dry_run else "signatures_added"
     _show_version(session, version, {"outcome": outcome})
+    warn_of_models(session, checked.endpoints)
 
 
 def _recording(events: Path | None) -> Path | None:

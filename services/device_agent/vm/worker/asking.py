@@ -30,6 +30,18 @@ _DTYPES = {
     **{f"UINT{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
     **{f"FP{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
 }
+# What numpy calls the elements that scripts give.
+_KINDS = {
+    "b": "True and False",
+    "i": "whole numbers",
+    "u": "whole numbers",
+    "f": "numbers with fractions",
+    "c": "complex numbers",
+    "U": "texts",
+    "S": "bytes",
+    "M": "dates",
+    "m": "durations",
+}
 
 
 class Arrays:
@@ -62,7 +74,10 @@ class Arrays:
         try:
             array = np.asarray(value)
         except Exception as error:  # a value may be an object of the script's own
-            raise _bad(name, f"is no array: {type(error).__name__}: {error}"[:200]) from None
+            text = f"is no array: {type(error).__name__}: {error}"[:200]
+            if isinstance(error, ValueError) and "inhomogeneous" in str(error):
+                text = "is no array: its lists aren't equally long and deep"
+            raise _bad(name, text) from None
         converted = array if array.dtype == _DTYPES[datatype] else self._convert(name, array, datatype)
         if converted.nbytes > _MAX_CONTENT:
             raise _bad(name, f"has {converted.nbytes} bytes; all inputs together have at most {_MAX_CONTENT}")
@@ -72,7 +87,7 @@ class Arrays:
         np, wanted = self._numpy, np_dtype(self._numpy, datatype)
         kind = array.dtype.kind
         if kind not in "biuf" or (wanted.kind == "b" and array.size):
-            raise _bad(name, f"holds {array.dtype}, which is no {datatype}")
+            raise _bad(name, f"holds {_said(array)}, which is no {datatype}")
         if not array.size:
             return array.astype(wanted)
         if wanted.kind in "iu":
@@ -200,6 +215,17 @@ def _tensor(name: str, datatype: str, shape: list[int], content: bytes) -> dict[
 
 def _name(text: str) -> str:
     return text[:_MAX_SHOWN].encode("utf-8", "replace").decode()
+
+
+def _said(array: Any) -> str:
+    """Return what an array holds that can't be converted, in the script's words rather than numpy's."""
+    if array.dtype.kind != "O":
+        return _KINDS.get(array.dtype.kind, str(array.dtype))
+    odd = [each for each in array.flat if not isinstance(each, (bool, int, float))][:1]
+    if not odd:
+        # numpy has no type for them.
+        return "a whole number of more than 64 bits"
+    return "None" if odd[0] is None else f"an object of the type {type(odd[0]).__name__}"[:80]
 
 
 def _bad(name: str, text: str) -> Failed:

@@ -1,6 +1,7 @@
 """`isthmus task publish`: events go up with the version, and its pre-flight is shown."""
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -151,3 +152,42 @@ def test_an_answer_that_is_lost_leaves_no_doubt_what_to_do(
     assert publish().code == 0
     cloud.tasks.refusal, cloud.tasks.refused_with = "no", grpc.StatusCode.FAILED_PRECONDITION
     assert "isn't known" not in publish().err
+
+
+ASKS = {"ranker": {"x": "FP32"}}
+
+
+@pytest.mark.parametrize(
+    ("asks", "said"),
+    [
+        (ASKS, ""),
+        ({"rankr": {"x": "FP32"}}, "the scripts ask the model 'rankr', which isn't served"),
+        ({"ranker": {"x": "INT64"}}, "its input 'x' is FP32, and the task declares INT64"),
+        ({"ranker": {"x": "FP32", "z": "FP32"}}, "it has no input 'z', but 'x'"),
+        ({"ranker": {"z": "FP32"}}, "it needs 'x' as well, which the task doesn't declare"),
+    ],
+)
+def test_models_that_would_not_answer_are_warned_of(
+    cloud: FakeCloud, isthmus: Isthmus, publish: Publish, tmp_path: Path, asks: object, said: str
+) -> None:
+    isthmus("endpoint", "put", "ranker")
+    source = tmp_path / "shop" / "task.json"
+    source.write_text(json.dumps(json.loads(source.read_text()) | {"endpoints": asks}))
+    ran = publish()
+    assert (ran.code, len(cloud.tasks.published)) == (0, 1)
+    assert (said in ran.err) if said else "the scripts ask" not in ran.err, ran.err
+    told = [json.loads(line) for line in publish("--json").err.splitlines()]
+    assert ([said in each["warning"] for each in told] == [True]) if said else told == []
+
+
+def test_models_are_not_warned_of_where_serving_can_not_say(
+    cloud: FakeCloud, isthmus: Isthmus, publish: Publish, tmp_path: Path
+) -> None:
+    isthmus("endpoint", "put", "ranker")
+    source = tmp_path / "shop" / "task.json"
+    asks = {"ranker": {"z": "FP32"}}
+    source.write_text(json.dumps(json.loads(source.read_text()) | {"endpoints": asks}))
+    cloud.serving.restarts = 2
+    ran = publish()
+    assert (ran.code, "the scripts ask" in ran.err) == (0, False)
+    assert cloud.serving.restarts == 1
