@@ -249,8 +249,9 @@ class Filler:
             raise self._text.fault(node.start_mark, path, f"must be a whole number, not {shown(text)}")
         least, most = _RANGES[field.cpp_type]
         if not least <= value <= most:
-            said = f"at least {least}" if value < least else f"at most {most}"
-            raise self._text.fault(node.start_mark, path, f"must be {said}, not {value}")
+            # What the message can hold isn't what the service takes: that says the service.
+            said = f"must be at least {least}, not {value}" if value < least else f"{value} is far too large"
+            raise self._text.fault(node.start_mark, path, said)
         return value
 
     def _duration(self, message: Any, node: yaml.Node, path: str) -> None:

@@ -87,6 +87,7 @@ def test_every_kind_of_field_is_read() -> None:
         ("workerCount: two", "job.yaml:1:14: spec.workerCount: must be a whole number, not 'two'"),
         ("workerCount: 1.5", "job.yaml:1:14: spec.workerCount: must be a whole number, not '1.5'"),
         ("workerCount: -1", "job.yaml:1:14: spec.workerCount: must be at least 0, not -1"),
+        ("workerCount: 99999999999", "job.yaml:1:14: spec.workerCount: 99999999999 is far too large"),
         ("workerCount: [1]", "job.yaml:1:14: spec.workerCount: must be a single value, not a list"),
         ("resources: {memoryBytes: lots}", "job.yaml:1:26: spec.resources.memoryBytes: 'lots' is no size"),
         ("deadline: soon", "job.yaml:1:11: spec.deadline: must be a duration such as"),
