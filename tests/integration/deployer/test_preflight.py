@@ -114,7 +114,8 @@ async def details(client: Client, resource: str) -> list[tuple[str, str]]:
 
 async def test_a_bad_version_is_not_published_and_told_why(rig: Rig) -> None:
     for validate_only in (True, False):
-        with refused(Precondition, "line 2 of the events ('rate' of user 'u1'", reason="PREFLIGHT_FAILED") as caught:
+        told = "line 2 of the events ('rate' of user 'u1'"
+        with refused(Precondition, told, reason="PREFLIGHT_FAILED") as caught:
             await rig.publish("1.0.0", events=BAD, validate_only=validate_only)
         assert "ZeroDivisionError" in caught[0].message
         assert "isthmus task try" in caught[0].message

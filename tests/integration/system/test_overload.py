@@ -90,7 +90,7 @@ def test_messages_of_100_mib_are_refused_and_take_no_memory(stack: Stack, cloud:
     [
         # Nothing that large goes through the gateway: gRPC doesn't even read it.
         (48 * MIB, grpc.StatusCode.RESOURCE_EXHAUSTED, 64 * MIB),
-        # A tensor might be as large, so each is read before it is known whom it is for: what the eight at once
+        # A tensor might be as large, so each is read before its service is known: what the eight at once
         # take on their way through gRPC, and not what all 32 would.
         (16 * MIB, INVALID, 8 * 6 * 16 * MIB),
     ],
