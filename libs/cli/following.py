@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # A service that was killed is back well before; a stream that was open goes on then.
 _PATIENCE_S = 60.0
 # What never answered may be somewhere else, and never will.
-_FIRST_PATIENCE_S = 15.0
+_FIRST_PATIENCE_S = 30.0
 _PAUSE_S = 0.5
 
 Reply = TypeVar("Reply")
@@ -56,7 +56,7 @@ def resuming(
 class Patience:
     """Makes calls that may be repeated, again and again while a service restarts: up to a minute each.
 
-    Until a call has been answered it is a quarter of that: there may be nothing at the address.
+    Until a call has been answered it is half of that: there may be nothing at the address.
     """
 
     def __init__(self, session: Session) -> None:

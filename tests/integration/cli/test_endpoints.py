@@ -93,6 +93,29 @@ def test_versions_are_deployed_switched_and_survive_a_kill(stack: Stack, tmp_pat
     assert stats["inference_count"] == 1
 
 
+def test_a_deployment_outlives_restarts_of_what_it_needs(stack: Stack, tmp_path: Path) -> None:
+    for number, service in enumerate(("serving", "deployer", "gateway"), 1):
+        stack.kill(service)
+        done = isthmus(stack, "endpoint", "deploy", "restarted", model(tmp_path, float(number)))
+        assert (done["outcome"], done["name"].rpartition("/")[2]) == ("deployed", f"v{number}")
+    assert asked(stack, "restarted") == [[3.0, 7.5]]
+
+
+def test_what_would_break_callers_or_can_not_be_loaded_changes_nothing(stack: Stack, tmp_path: Path) -> None:
+    empty, wider = tmp_path / "empty.onnx", tmp_path / "wider.onnx"
+    empty.write_bytes(b"")
+    wider.write_bytes(scale(1.0, 5))
+    with pytest.raises(CommandFailed, match=r"empty\.onnx: it is empty; export the model again"):
+        isthmus(stack, "endpoint", "deploy", "none", str(empty))
+    assert "none" not in [each["name"].rpartition("/")[2] for each in isthmus(stack, "endpoint", "list")]
+    isthmus(stack, "endpoint", "deploy", "narrow", model(tmp_path, 2.0))
+    with pytest.raises(CommandFailed, match="--allow-other-signature"):
+        isthmus(stack, "endpoint", "deploy", "narrow", str(wider))
+    assert asked(stack, "narrow") == [[2.0, 5.0]]
+    allowed = isthmus(stack, "endpoint", "deploy", "narrow", str(wider), "--allow-other-signature")
+    assert allowed["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 5]}]
+
+
 def test_mistakes_are_told_by_name(stack: Stack) -> None:
     with pytest.raises(CommandFailed, match="no model 'scal'; did you mean 'scale'") as refused:
         asked(stack, "scal")
