@@ -56,6 +56,11 @@ def test_each_line_does_what_the_page_says(checkout: Checkout) -> None:
     assert "SUCCEEDED" in after("isthmus release watch click-first")
     results = after("tail -n 3 results.txt")
     assert re.search(r'"source":"(cloud|device|unanswered)"', results), results
+    status = after("isthmus agent status --socket phone.sock  ")
+    assert re.search(r"requests +[1-9][\d,]* \(", status), status
+    assert re.search(r"answers +[\d,]+ in time .* unanswered", status), status
+    evening = "isthmus agent send --socket phone.sock --wait 60s data/evening.jsonl"
+    assert "pending_count" not in after(evening)
     assert "click" in after("isthmus tunnel export")
     assert "best" in after("isthmus tune trials")
     assert re.search(r"trial \d APPLIED", after("isthmus tune apply"))
