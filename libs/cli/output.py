@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 _INT64 = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 # Readers that hold numbers as doubles (JavaScript, jq) are exact up to here.
 _EXACT = 2**53 - 1
+# Between two columns of a table.
+_GAP = 2
+# How long words may be that tables keep whole, tried one after another.
+_WORDS = (32, 24, 20, 16, 12, 10, 8)
 
 
 def as_dict(message: Message) -> dict[str, object]:
@@ -142,18 +147,16 @@ class Output:
         """Print `rows` under `columns`; "(none)" when there are none."""
         from rich.table import Table
 
-        table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
-        for column in columns:
-            # A narrow terminal breaks headings between words, never within one.
-            table.add_column(column, overflow="fold", min_width=max(map(len, column.split()), default=1))
-        count = 0
-        for row in rows:
-            table.add_row(*(str(cell) for cell in row))
-            count += 1
-        if count:
-            self._print(table)
-        else:
+        cells = [[str(cell) for cell in row] for row in rows]
+        if not cells:
             self.say("(none)")
+            return
+        table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+        for column, width in zip(columns, _widths(columns, cells, self._width()), strict=True):
+            table.add_column(column, overflow="fold", width=width)
+        for row in cells:
+            table.add_row(*row)
+        self._print(table)
 
     def line(self, value: Mapping[str, object]) -> None:
         """Print one value of a stream as a line of JSON, whatever the form chosen."""
@@ -211,12 +214,45 @@ class Output:
         _write(capture.get())
 
     @staticmethod
-    def _width() -> int | None:
-        """Return the width of tables; None is the terminal's.
+    def _width() -> int:
+        """Return the width of tables: the terminal's.
 
         Where there is none, cells are printed whole, so that grep and scripts see what a wide one would show.
         """
-        return None if sys.stdout.isatty() else 220
+        return shutil.get_terminal_size().columns if sys.stdout.isatty() else 220
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the columns' widths, so that a narrow terminal breaks lines between words.
+
+    Headings are never broken within one, cells only where there is no room for their longest words.
+    """
+    from rich.cells import cell_len
+
+    texts = [[column, *(row[index] for row in rows)] for index, column in enumerate(columns)]
+    wanted = [max(cell_len(line) for text in each for line in text.split("\n")) for each in texts]
+    heads = [_longest_word([column]) for column in columns]
+    words = [_longest_word(each) for each in texts]
+    room = width - _GAP * (len(columns) - 1)
+    found = heads
+    for most in _WORDS:
+        least = [max(head, min(word, most)) for head, word in zip(heads, words, strict=True)]
+        if sum(least) <= room:
+            found = least
+            break
+    # What is left goes to those first that need the least of it.
+    left = room - sum(found)
+    for index in sorted(range(len(columns)), key=lambda index: wanted[index] - found[index]):
+        more = max(0, min(left, wanted[index] - found[index]))
+        found[index] += more
+        left -= more
+    return found
+
+
+def _longest_word(texts: Sequence[str]) -> int:
+    from rich.cells import cell_len
+
+    return max((cell_len(word) for text in texts for word in text.split()), default=1)
 
 
 def _write(text: str) -> None:

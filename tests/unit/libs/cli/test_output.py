@@ -94,3 +94,34 @@ def test_a_long_word_is_folded_and_not_cut(capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().out
     assert shown.count("x") == 500
     assert "…" not in shown
+
+
+def test_a_narrow_table_breaks_lines_between_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Output, "_width", staticmethod(lambda: 52))
+    row = ("click-ranker-large", "ROLLED_BACK", "most goodput_rps there is", 7)
+    Output().table(("EXPERIMENT", "APPLIED", "WANTED", "MADE BY US"), [row])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 52
+    words = " ".join(lines).split()
+    for word in (
+        "click-ranker-large",
+        "ROLLED_BACK",
+        "goodput_rps",
+        "EXPERIMENT",
+        "APPLIED",
+        "WANTED",
+        "MADE",
+    ):
+        assert word in words
+
+
+def test_a_table_that_has_no_room_still_has_whole_headings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Output, "_width", staticmethod(lambda: 30))
+    Output().table(("EXPERIMENT", "APPLIED"), [("x" * 50, "y" * 50)])
+    out = capsys.readouterr().out
+    assert out.split()[:2] == ["EXPERIMENT", "APPLIED"]
+    assert (out.count("x"), out.count("y")) == (50, 50)

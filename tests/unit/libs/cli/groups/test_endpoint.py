@@ -264,7 +264,7 @@ def test_statistics_are_means(cloud: FakeCloud, isthmus: Isthmus, monkeypatch: p
     found = cloud.serving.statistics.model_stats.add(
         name="ranker", version="v1", inference_count=30, execution_count=4
     )
-    monkeypatch.setattr(Output, "_width", lambda: 80)
+    monkeypatch.setattr(Output, "_width", staticmethod(lambda: 80))
     found.inference_stats.success.MergeFrom(open_inference_pb2.StatisticDuration(count=10, ns=42_000_000))
     found.inference_stats.queue.MergeFrom(open_inference_pb2.StatisticDuration(count=10, ns=10_000_000))
     cloud.serving.statistics.model_stats.add(name="idle", version="v1")

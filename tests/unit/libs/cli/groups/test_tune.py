@@ -378,7 +378,7 @@ def test_trials_are_readable_in_80_columns(
     wide.metrics.add(name="throughput_rps", value=12345, low=12000, high=12700)
     wide.metrics.add(name="peak_memory_bytes", value=2**30, low=2**30, high=2**30)
     cloud.tuner.trials["e1"] = [wide]
-    monkeypatch.setattr(Output, "_width", lambda: 80)
+    monkeypatch.setattr(Output, "_width", staticmethod(lambda: 80))
     rows = isthmus("tune", "trials", "e1").lines
     assert rows == [
         "TRIAL TRIED OUTCOME",
