@@ -197,6 +197,15 @@ def tensors_rows(found: open_inference_pb2.ModelMetadataResponse) -> list[tuple[
     ]
 
 
+def signature(session: Session, name: str) -> str:
+    """Return in a line what a model's live version takes and gives; "" where it can't be asked."""
+    try:
+        found = metadata(session, name)
+    except Error:
+        return ""
+    return ", ".join(map(tensor_text, found.inputs)) + " -> " + ", ".join(map(tensor_text, found.outputs))
+
+
 def tensors_json(found: open_inference_pb2.ModelMetadataResponse) -> dict[str, object]:
     """Return what programs see of what a model takes and gives."""
     return {

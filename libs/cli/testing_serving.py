@@ -34,7 +34,7 @@ class FakeServing:
     Attributes:
         models: by id.
         versions: by the model's id, newest first.
-        inputs: what every model takes; outputs: what it gives.
+        inputs: what every model takes, but for versions in `inputs_of`; outputs: what it gives.
         refused: why no file can be loaded, or "".
         restarts: of so many calls of models and versions every second one, the first one too, finds it away.
         cuts: how often a new version is kept and the answer lost.
@@ -48,6 +48,7 @@ class FakeServing:
         self.models: dict[str, model_pb2.Model] = {}
         self.versions: dict[str, list[model_pb2.ModelVersion]] = {}
         self.inputs = [_Tensor(name="x", datatype="FP32", shape=[-1, 2])]
+        self.inputs_of: dict[str, list[_Tensor]] = {}
         self.outputs = [_Tensor(name="y", datatype="FP32", shape=[-1])]
         self.refused = ""
         self.cuts = 0
@@ -164,9 +165,11 @@ class _Inference(open_inference_pb2_grpc.GRPCInferenceServiceServicer):
 
     def ModelMetadata(self, request: Any, context: Context) -> Any:  # noqa: N802
         self._serving.away(context)
-        self._serving.find(request.name, context)
+        version = request.version or self._serving.find(request.name, context).live_version
         return open_inference_pb2.ModelMetadataResponse(
-            name=request.name, inputs=self._serving.inputs, outputs=self._serving.outputs
+            name=request.name,
+            inputs=self._serving.inputs_of.get(version, self._serving.inputs),
+            outputs=self._serving.outputs,
         )
 
     def ModelInfer(self, request: Any, context: Context) -> Any:  # noqa: N802

@@ -23,6 +23,7 @@ from libs.cli.endpoints import (
     platform_text,
     seconds_of,
     short_digest,
+    signature,
     state_text,
     tensors_json,
     tensors_rows,
@@ -308,7 +309,13 @@ def switch(session: Session, endpoint_id: str, version: str) -> None:
     """Give ENDPOINT's traffic to VERSION, an older one too; it is loaded before it takes it."""
     name, patience = model_name(session, endpoint_id), Patience(session)
     model = patience(lambda: get_model(session, name))
-    found = deploying.switch(session, patience, model.name, check_version_name(version, "VERSION"))
+    before = signature(session, name)
+    found = deploying.switch(session, patience, name, check_version_name(version, "VERSION"))
+    after = signature(session, name)
+    if before and after and before != after:
+        session.output.remark(
+            f"callers may fail, other tensors are taken or given: {after}; before: {before}"
+        )
     more = {"previous_version": model.live_version}
     session.output.message(found, model_rows(found), more=more)
 

@@ -175,6 +175,18 @@ def test_another_signature_is_let_in_where_the_flag_says_so(
     assert cloud.serving.asked(Create)[-1].allow_other_signature
 
 
+def test_switching_to_another_signature_is_warned_of(cloud: FakeCloud, isthmus: Isthmus, model: Path) -> None:
+    isthmus("endpoint", "deploy", "ranker", str(model))
+    model.write_bytes(b"another")
+    isthmus("endpoint", "deploy", "ranker", str(model))
+    assert isthmus("endpoint", "switch", "ranker", "v1").err == ""
+    tensor = open_inference_pb2.ModelMetadataResponse.TensorMetadata
+    cloud.serving.inputs_of["v2"] = [tensor(name="x", datatype="FP32", shape=[-1, 3])]
+    ran = isthmus("endpoint", "switch", "ranker", "v2")
+    assert ran.code == 0
+    assert "x: FP32[any, 3] -> y: FP32[any]; before: x: FP32[any, 2] -> y: FP32[any]" in ran.err
+
+
 def test_a_version_that_fails_after_a_restart_is_told(
     cloud: FakeCloud, isthmus: Isthmus, model: Path
 ) -> None:
