@@ -26,6 +26,7 @@ async def test_a_burst_far_beyond_what_may_wait_loses_no_run(cloud, agent_config
             "accepted_count": 150,
             "duplicate_count": 0,
             "dropped_run_count": 0,
+            "withdrawn_run_count": 0,
             "pending_run_count": 0,
         }
         status = await app.status()
