@@ -45,12 +45,12 @@ QUICK = Plan(
     devices=4,
     events_per_device=1200,
     events_per_s=30.0,
-    replay_s=3.0,
+    replay_s=2.0,
     epochs=1,
     ranker_epochs=1,
     ranker_networks=1,
     users=240,
-    trials=2,
+    trials=1,
     trial_s=1.0,
 )
 """For tests and benchmarks in a hurry."""
