@@ -261,6 +261,7 @@ def _settled(device: Device) -> bool:
     ended = counters.success_count + counters.failure_count + counters.dropped_run_count
     return (
         counters.event_count == device.sent
+        and status.pending_event_count == status.pending_run_count == 0
         and ended == counters.trigger_count == len(device.results) + counters.dropped_run_count
         and counters.acked_frame_count == counters.frame_count
     )

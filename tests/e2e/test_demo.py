@@ -61,7 +61,7 @@ def test_the_main_job_on_real_data(home: Path, unused_port_offset: int) -> None:
     assert figures["frames_sent"] > 0
     assert figures["request_bytes"] == 602 * figures["requests"]
     assert 0 < figures["sent_bytes"] < figures["raw_event_bytes"]
-    assert figures["tuning_trials"] == 2
+    assert figures["tuning_trials"] == 1
     cascade = found["cascade"]["seen by devices"]
     assert cascade["bytes_up_a_request_bytes"] == 602
     assert cascade["device_run_p99_ms"] >= cascade["device_run_p50_ms"] > 0
