@@ -118,7 +118,7 @@ async def test_calls_that_keep_coming_do_not_hold_up_the_shutdown() -> None:
         calling = [asyncio.ensure_future(keep_calling()) for _ in range(4)]
         await one.line("call again")
         one.process.terminate()
-        # Refused or cancelled; one that arrives in the very moment of the stop grpc.aio may leave to its deadline.
+        # Refused or cancelled; grpc.aio may leave one that arrives in the very moment to its own deadline.
         assert grpc.StatusCode.OK not in await asyncio.gather(*calling)
         await one.line("closing")
         assert await one.process.wait() == 0
