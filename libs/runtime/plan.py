@@ -7,7 +7,7 @@ read; `libs.runtime.check` says whether a plan is sound, and nothing is run befo
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-MAJOR = 1
+MAJOR = 2
 """The format that this code reads and writes."""
 MINOR = 0
 
@@ -27,6 +27,20 @@ class DataType(IntEnum):
     FLOAT16 = 10
     FLOAT32 = 11
     FLOAT64 = 12
+    BFLOAT16 = 13
+    FLOAT8E4M3FN = 14
+    FLOAT8E4M3FNUZ = 15
+    FLOAT8E5M2 = 16
+    FLOAT8E5M2FNUZ = 17
+    FLOAT8E8M0 = 18
+    INT4 = 19
+    UINT4 = 20
+    FLOAT4E2M1 = 21
+    INT2 = 22
+    UINT2 = 23
+    COMPLEX64 = 24
+    COMPLEX128 = 25
+    STRING = 26
 
 
 class Operation(IntEnum):
@@ -152,6 +166,140 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Equality:
+    """Two extents that must be equal in a call."""
+
+    left: int
+    right: int
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """An array of a register; `shape` has numbers, names of dimensions, and None for any size.
+
+    A `shape` of None: the number of axes is not known.
+    """
+
+    type: DataType
+    shape: tuple[int | str | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    """A list."""
+
+    element: "RegisterType"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType:
+    """Something or nothing; blocks hold it as a list of at most one."""
+
+    element: "RegisterType"
+
+
+RegisterType = TensorType | SequenceType | OptionalType
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """What a call of a composition holds under a number; elements where they are the same in every call."""
+
+    type: RegisterType
+    constant: bytes | None = None
+    """Little-endian; empty for strings."""
+    strings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRegister:
+    """An input or output of a composition."""
+
+    name: str
+    register: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizeSource:
+    """Where a size comes from: an axis of a register, or an element of an INT64 one."""
+
+    register: int
+    axis: int | None = None
+    element: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Runs a part, with a source for each of its dimensions."""
+
+    part: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    dimensions: tuple[SizeSource, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Runs one of two blocks."""
+
+    condition: int
+    then_block: int
+    else_block: int
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Runs a block repeatedly; see the protocol for what it is given and gives back."""
+
+    trip_count: int | None
+    condition: int | None
+    body: int
+    initial: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host operator of `libs.runtime.atomic`."""
+
+    operator: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    integers: tuple[int, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing that a block does."""
+
+    kind: Run | Branch | Loop | Host
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Actions in order; registers that whoever runs it fills, and gets."""
+
+    parameters: tuple[int, ...]
+    actions: tuple[Action, ...]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """Straight parts, and what runs them; block 0 first."""
+
+    parts: "tuple[Plan, ...]"
+    registers: tuple[Register, ...]
+    inputs: tuple[NamedRegister, ...]
+    outputs: tuple[NamedRegister, ...]
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A model, ready to run."""
 
@@ -164,3 +312,6 @@ class Plan:
     outputs: tuple[Port, ...] = ()
     buffers: tuple[Buffer, ...] = ()
     steps: tuple[Step, ...] = field(default=())
+    equalities: tuple[Equality, ...] = ()
+    composition: Composition | None = None
+    """Where it is set, the plan has only dimensions beside it."""

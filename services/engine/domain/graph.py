@@ -8,11 +8,59 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from libs.runtime.plan import DataType
 from services.engine.domain.extents import Bounds
 from services.engine.domain.program import ValueType
 
+@dataclass(frozen=True, slots=True)
+class LooseTensor:
+    """A tensor of which less is known than a `ValueType` says."""
+
+    type: DataType
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceOf:
+    """A list; of what, may be unknown."""
+
+    element: LooseTensor | SequenceOf | OptionalOf | None
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalOf:
+    """Something or nothing."""
+
+    element: LooseTensor | SequenceOf | None
+
+
+InputType = ValueType | LooseTensor | SequenceOf | OptionalOf
+"""Of an input of a model: a tensor of known rank is a `ValueType`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An input of a body. What it declares of its type is a hint: values that come in know better."""
+
+    name: str
+    declared: LooseTensor | SequenceOf | OptionalOf | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A graph within a node. Its nodes may read values of the graphs around it by name."""
+
+    name: str
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, Constant]
+    nodes: tuple[Node, ...]
+
+
+Constant = npt.NDArray[np.generic]
+"""Of strings: an array of objects, each a str."""
 Attribute = (
-    int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | npt.NDArray[np.generic]
+    int | float | str | bytes | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Constant | Body
 )
 
 
@@ -23,7 +71,7 @@ class Node:
     name: str
     """As in the model, or "#<position>" where it has none."""
     operator: str
-    """Such as "Gemm"; of the default domain."""
+    """Such as "Gemm"; with its domain and a colon where that isn't ONNX's default: "ai.onnx.ml:Binarizer"."""
     inputs: tuple[str, ...]
     """Names of values; "" where an optional one is left out."""
     outputs: tuple[str, ...]
@@ -44,9 +92,11 @@ class Graph:
     """Of the default domain."""
     digest: str
     """Of the file, "sha256:<hex>"."""
-    inputs: Mapping[str, ValueType]
+    inputs: Mapping[str, InputType]
     """In the model's order."""
     outputs: tuple[str, ...]
-    constants: Mapping[str, npt.NDArray[np.generic]]
+    constants: Mapping[str, Constant]
     nodes: tuple[Node, ...]
     bounds: Bounds
+    types: Mapping[str, LooseTensor] = field(default_factory=dict)
+    """What ONNX's own inference says of tensors by name, of those in bodies too where names are unique."""
