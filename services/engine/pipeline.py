@@ -14,19 +14,22 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from libs.common.errors import Invalid
 from libs.runtime.check import check_plan
 from libs.runtime.layout import check_layouts
 from libs.runtime.plan import Plan
+from services.engine.domain.assemble import assemble
 from services.engine.domain.check_program import check_program
+from services.engine.domain.composed import Composed
 from services.engine.domain.decompose.walk import decompose
 from services.engine.domain.explain import Origins
 from services.engine.domain.lower import lower
 from services.engine.domain.merge import merge
 from services.engine.domain.model import Stage
+from services.engine.domain.partition import Partitioned, partition
 from services.engine.domain.program import Program, RasterInstruction
 from services.engine.reading import read_model
 
@@ -76,22 +79,33 @@ def compile_model(
         lambda graph: f"{_several(len(graph.nodes), 'node')} of opset {graph.opset}",
     )
 
-    def take_apart() -> Program:
-        program = decompose(graph)
-        check_program(program, "decompose")
+    def take_apart() -> Program | Partitioned:
+        written = decompose(graph)
+        program = partition(written) if isinstance(written, Composed) else written
+        for part in _parts(program):
+            check_program(part, "decompose")
         return program
 
     program = stages.run("decompose", take_apart, _contents)
 
-    def put_together() -> Program:
-        merged = merge(program)
-        check_program(merged, "merge")
+    def put_together() -> Program | Partitioned:
+        if isinstance(program, Partitioned):
+            merged: Program | Partitioned = replace(
+                program, parts=tuple(merge(part) for part in program.parts)
+            )
+        else:
+            merged = merge(program)
+        for part in _parts(merged):
+            check_program(part, "merge")
         return merged
 
     merged = stages.run("merge", put_together, _contents)
 
     def place() -> Plan:
-        plan = lower(merged, model_digest=graph.digest, producer=producer)
+        if isinstance(merged, Partitioned):
+            plan = assemble(merged, model_digest=graph.digest, producer=producer)
+        else:
+            plan = lower(merged, model_digest=graph.digest, producer=producer)
         try:
             check_plan(plan)
             check_layouts(plan)
@@ -103,23 +117,33 @@ def compile_model(
             ) from error
         return plan
 
-    plan = stages.run(
-        "lower",
-        place,
-        lambda plan: f"{_several(len(plan.steps), 'step')}, {_several(len(plan.tensors), 'tensor')}",
-    )
+    plan = stages.run("lower", place, _size)
     operators = Counter(node.operator for node in graph.nodes)
-    return Compiled(plan, Origins(dict(sorted(operators.items())), _rasters(program)))
+    return Compiled(plan, Origins(dict(sorted(operators.items())), sum(map(_rasters, _parts(program)))))
+
+
+def _parts(program: Program | Partitioned) -> tuple[Program, ...]:
+    return program.parts if isinstance(program, Partitioned) else (program,)
 
 
 def _rasters(program: Program) -> int:
     return sum(isinstance(step, RasterInstruction) for step in program.instructions)
 
 
-def _contents(program: Program) -> str:
-    rasters = _rasters(program)
-    computes = len(program.instructions) - rasters
-    return f"{_several(computes, 'atomic operator')}, {_several(rasters, 'raster')}"
+def _contents(program: Program | Partitioned) -> str:
+    parts = _parts(program)
+    rasters = sum(map(_rasters, parts))
+    computes = sum(len(part.instructions) for part in parts) - rasters
+    text = f"{_several(computes, 'atomic operator')}, {_several(rasters, 'raster')}"
+    if isinstance(program, Partitioned):
+        text += f" in {_several(len(parts), 'part')} and {_several(len(program.blocks), 'block')}"
+    return text
+
+
+def _size(plan: Plan) -> str:
+    parts = plan.composition.parts if plan.composition else (plan,)
+    steps, tensors = sum(len(part.steps) for part in parts), sum(len(part.tensors) for part in parts)
+    return f"{_several(steps, 'step')}, {_several(tensors, 'tensor')}"
 
 
 def _several(count: int, what: str) -> str:

@@ -7,6 +7,7 @@ dimensions, costs nothing until something that isn't reads it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,15 @@ from libs.runtime.plan import DataType
 from services.engine.domain import reference, symbolic
 from services.engine.domain.extents import Extent, Term, contiguous_strides
 from services.engine.domain.reference import Array, numpy_type
+from services.engine.domain.strings import Strings
 from services.engine.domain.values import (
     FLOATS,
     MOST_AXES,
+    Held,
     Move,
     Shape,
     Value,
     broadcast_shapes,
-    broadcast_strides,
     compacted,
     count,
     permuted_strides,
@@ -32,13 +34,16 @@ from services.engine.domain.values import (
     static,
     where_text,
 )
-from services.engine.domain.writer import Writer
 
 FOLDED_GROWTH_BYTES = 1 << 20
 """A constant that movement would make larger than this, and than its sources, is not folded."""
 
 
-class Builder(Writer):
+_LONG_SIZE = 300
+"""Characters of a formula."""
+
+
+class Builder(Strings):
     """Writes one program. Not thread-safe.
 
     Every method raises Invalid for types, shapes or sizes that the operator doesn't take; whoever calls the
@@ -78,6 +83,10 @@ class Builder(Writer):
         """Convert the elements; anything but 0 becomes true."""
         if x.type is type_:
             return x
+        if DataType.STRING in (x.type, type_):
+            (made,) = self.host("string_cast", [x], [(type_, x.shape)], integers=[type_])
+            assert isinstance(made, Value)
+            return made
         if x.elements is not None and type_ in (DataType.INT32, DataType.INT64):
             return Value(type_, x.shape, elements=x.elements)
         return self.elementwise("cast", x, result=type_)
@@ -87,8 +96,10 @@ class Builder(Writer):
         alike = inputs[1:] if operator == "where" else inputs
         if operator == "where" and inputs[0].type is not DataType.BOOL:
             raise Invalid(f"a condition is {inputs[0]}, not of booleans")
+        if DataType.STRING in {value.type for value in alike}:
+            return self._of_strings(operator, inputs, alike)
         self._check_types(operator, alike)
-        shape = self._shape(broadcast_shapes(*(value.shape for value in inputs)))
+        shape = self._shape(self.common_shape(*(value.shape for value in inputs)))
         if result is None:
             result = DataType.BOOL if ATOMICS[operator].result == "bool" else alike[0].type
         known = [value.known for value in inputs if value.known is not None]
@@ -99,12 +110,65 @@ class Builder(Writer):
         read = tuple(self.broadcast(value, shape, fold=False) for value in inputs)
         return self._compute(operator, read, result, shape)
 
+    def _of_strings(self, operator: str, inputs: tuple[Value, ...], alike: tuple[Value, ...]) -> Value:
+        table, places = self._ranked(alike)
+        if operator == "where":
+            return self._of_places(table, self.where(inputs[0], *places))
+        if operator not in ("eq", "lt", "le"):
+            raise Invalid("elements of type string are not supported")
+        return self.elementwise(operator, *places)
+
+    def common_shape(self, *shapes: Shape) -> Shape:
+        """Return the shape that all broadcast to.
+
+        Sizes that may differ must be equal in every call, or one of them 1: sizes with names of their own are taken to
+        be equal, what data decide may be either.
+        """
+        rank = max(len(shape) for shape in shapes)
+        padded = [(Extent.of(1),) * (rank - len(shape)) + shape for shape in shapes]
+        return tuple(self._common_size(sizes, shapes) for sizes in zip(*padded, strict=True))
+
+    def _common_size(self, sizes: Sequence[Extent], shapes: Sequence[Shape]) -> Extent:
+        total, *others = sizes
+        for size in others:
+            if total in (size, Extent.of(1)):
+                total = size
+            elif size.constant == 1 or self._same(total, size):
+                continue
+            elif size.constant is not None and total.constant is not None:
+                texts = " and ".join(shape_text(shape) for shape in shapes)
+                raise Invalid(f"shapes {texts} don't broadcast: {total} is not {size}")
+            elif (total.dimensions | size.dimensions) & self.bounds.data or not (
+                total.dimensions and size.dimensions
+            ):
+                total = self._either(total, size)
+            else:
+                self.equal(total, size)
+                total = size if size.constant is not None else total
+        return total
+
+    def _same(self, a: Extent, b: Extent) -> bool:
+        return a == b or (a, b) in self.bounds.equal or (b, a) in self.bounds.equal
+
+    def _not_one(self, size: Extent) -> Extent:
+        """Return 0 where a size is 1, and 1 where it isn't."""
+        away = symbolic.maximum(size - 1, 1 - size, self.bounds)
+        return symbolic.minimum(Extent.of(1), away, self.bounds)
+
+    def _either(self, a: Extent, b: Extent) -> Extent:
+        """Return b where a is 1, and a elsewhere."""
+        size = b + (a - b) * self._not_one(a)
+        # What is added up from many of these gets a name.
+        return size if len(str(size)) < _LONG_SIZE else self.size(self.extent(size, DataType.INT64))
+
     def _fold_elements(
         self, operator: str, inputs: tuple[Value, ...], alike: tuple[Value, ...]
     ) -> Value | None:
         parts = [self.elements(value) for value in alike]
+        if any(part is None for part in parts):
+            return None
         elements = count(broadcast_shapes(*(value.shape for value in inputs))).constant
-        if elements is None or elements > symbolic.MOST_ELEMENTS or any(part is None for part in parts):
+        if elements is None or elements > symbolic.MOST_ELEMENTS:
             return None
         present = [part for part in parts if part is not None]
         if operator == "where":
@@ -158,6 +222,9 @@ class Builder(Writer):
         """Take slices of `data` along an axis; negative indices count from the end."""
         if indices.type not in (DataType.INT32, DataType.INT64):
             raise Invalid(f"indices are {indices}, not int32 or int64")
+        if data.type is DataType.STRING:
+            table, (places,) = self._ranked([data])
+            return self._of_places(table, self.gather(places, indices, axis))
         shape = self._shape(data.shape[:axis] + indices.shape + data.shape[axis + 1 :])
         if data.elements is not None and indices.known is not None:
             self._check_indices(data, indices.known, axis)
@@ -186,11 +253,14 @@ class Builder(Writer):
     def matmul(self, a: Value, b: Value) -> Value:
         """Multiply (…, m, k) by (…, k, n); leading axes broadcast. Ranks are at least 2."""
         self._check_types("matmul", (a, b))
-        if a.shape[-1] != b.shape[-2]:
-            raise Invalid(f"{a} can't be multiplied by {b}: {a.shape[-1]} columns, {b.shape[-2]} rows")
-        leading = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        left = self.broadcast(a, leading + a.shape[-2:], fold=False)
-        right = self.broadcast(b, leading + b.shape[-2:], fold=False)
+        columns, rows = a.shape[-1], b.shape[-2]
+        if columns != rows:
+            if columns.constant is not None and rows.constant is not None:
+                raise Invalid(f"{a} can't be multiplied by {b}: {columns} columns, {rows} rows")
+            self.equal(columns, rows)
+        leading = self.common_shape(a.shape[:-2], b.shape[:-2])
+        left = self.broadcast(a, (*leading, a.shape[-2], columns), fold=False)
+        right = self._resized(b, (*leading, columns, b.shape[-1]))
         return self._atomic("matmul", (left, right), a.type, (*leading, a.shape[-2], b.shape[-1]), ())
 
     # Movement
@@ -200,6 +270,8 @@ class Builder(Writer):
     ) -> Value:
         """Write a value from regions of others; `fill` first, where they don't cover it."""
         self._shape(shape)
+        if type_ is DataType.STRING:
+            return self._raster_of_strings(shape, moves, fill)
         kept = [compacted(move) for move in moves if all(size.constant != 0 for size in move.sizes)]
         for move in kept:
             if len(move.sizes) > MOST_AXES:
@@ -212,6 +284,20 @@ class Builder(Writer):
         if (folded := self._fold_raster(type_, shape, kept, filling)) is not None:
             return folded
         return self._move(type_, shape, kept, filling)
+
+    def _raster_of_strings(self, shape: Shape, moves: Sequence[Move], fill: float | None) -> Value:
+        """Move places in a table; a fill is the empty string."""
+        blank = self.constant(np.array("", np.object_))
+        sources = [move.source for move in moves] + ([blank] if fill is not None or not moves else [])
+        table, places = self._ranked(sources)
+        if len(places) > len(moves):
+            whole = self.broadcast(places[-1], shape, fold=False)
+            strides = contiguous_strides(shape)
+            first = [Move(whole, shape, strides, Extent.of(0), strides, Extent.of(0))]
+        else:
+            first = []
+        moved = [replace(move, source=place) for move, place in zip(moves, places, strict=False)]
+        return self._of_places(table, self.raster(DataType.INT64, shape, [*first, *moved]))
 
     def _check_reach(self, shape: Shape, offset: Extent, sizes: Shape, strides: Shape) -> None:
         """Check that a region stays inside an array, at all sizes that are tried."""
@@ -282,13 +368,32 @@ class Builder(Writer):
         """Repeat `x` to a shape that it broadcasts to; a constant stays small unless `fold`."""
         if x.shape == shape:
             return x
-        if broadcast_shapes(x.shape, shape) != shape:
-            raise Invalid(f"{x} doesn't broadcast to {shape_text(shape)}")
-        strides = broadcast_strides(x.shape, shape)
+        strides = self._repeating(x, shape)
         if fold or x.known is None:
             return self.move(x, shape, strides)
         zero = Extent.of(0)
         return self._move(x.type, shape, [Move(x, shape, strides, zero, contiguous_strides(shape), zero)])
+
+    def _repeating(self, x: Value, shape: Shape) -> Shape:
+        """Return strides that read `x` as a value of a shape that it broadcasts to: 0 where it repeats."""
+        if x.rank > len(shape):
+            raise Invalid(f"{x} doesn't broadcast to {shape_text(shape)}")
+        strides = [Extent.of(0)] * (len(shape) - x.rank)
+        sizes = zip(x.shape, shape[len(strides) :], contiguous_strides(x.shape), strict=True)
+        for size, target, stride in sizes:
+            if size.constant == 1 and target.constant != 1:
+                strides.append(Extent.of(0))
+            elif self._same(size, target):
+                strides.append(stride)
+            elif size.constant is not None and target.constant is not None:
+                raise Invalid(f"{x} doesn't broadcast to {shape_text(shape)}")
+            elif size.constant is not None:
+                self.equal(target, size)
+                strides.append(stride)
+            else:
+                self.equal((size - 1) * (size - target), Extent.of(0))
+                strides.append(stride * self._not_one(size))
+        return tuple(strides)
 
     def reshape(self, x: Value, shape: Shape) -> Value:
         """Return the elements of `x`, in their order, in another shape of as many."""
@@ -299,17 +404,14 @@ class Builder(Writer):
             raise Invalid(f"{x} can't be reshaped to {shape_text(shape)}: {before} elements, not {after}")
         if before != after and (sizes := self._refuted(before, after) or self._refuted(after, before)):
             raise Invalid(f"{x} can't be reshaped to {shape_text(shape)}{where_text(sizes)}")
+        self.equal(before, after)
         if (fixed := static(shape)) is not None and before == after:
             if x.known is not None:
                 return Value(x.type, shape, known=x.known.reshape(fixed))
             if x.elements is not None:
                 return Value(x.type, shape, elements=x.elements.reshape(fixed))
         one = (Extent.of(1),)
-        # Where it isn't certain that the counts agree, each is demanded of the other: whoever runs the plan
-        # refuses a region that reaches outside of what it reads or writes.
-        totals = [before] if before == after else [before, after]
-        moves = [Move(x, (total,), one, Extent.of(0), one, Extent.of(0)) for total in totals]
-        return self.raster(x.type, shape, moves)
+        return self.raster(x.type, shape, [Move(x, (after,), one, Extent.of(0), one, Extent.of(0))])
 
     def _check_types(self, operator: str, inputs: Sequence[Value]) -> None:
         first = inputs[0]
@@ -329,6 +431,23 @@ class Builder(Writer):
             return self.constant(reference.compute(operator, known, axes, type_))
         return self._compute(operator, inputs, type_, shape, axes)
 
+    def _resized(self, x: Value, shape: Shape) -> Value:
+        """Return `x` broadcast to a shape, some sizes of which are only known to be equal to its own."""
+        if x.shape != shape:
+            zero, strides = Extent.of(0), self._repeating(x, shape)
+            return self._move(x.type, shape, [Move(x, shape, strides, zero, contiguous_strides(shape), zero)])
+        return x
+
+    def _as_int64(self, value: Value) -> Value:
+        return self.cast(value, DataType.INT64)
+
+    def _made(self, value: Value | Held) -> Value | Held | None:
+        if isinstance(value, Held):
+            return None if value.items is None else self._made_of_items(value)
+        if value.elements is not None:
+            return self._materialise(value)
+        return self._made_of_places(value) if value.type is DataType.STRING else None
+
     def _materialise(self, value: Value) -> Value:
         assert value.elements is not None
         scalars = [self._scalar(element) for element in value.elements.reshape(-1)]
@@ -342,7 +461,8 @@ class Builder(Writer):
         """Return an extent as a scalar that is computed at run time: a dimension is a sum of so many ones."""
         if extent.constant is not None:
             return self.scalar(extent.constant, DataType.INT64)
-        if extent not in self._scalars:
+        known = next((layer.scalars[extent] for layer in self._layers if extent in layer.scalars), None)
+        if known is None:
             total: Value | None = None
             for monomial, coefficient in extent.terms:
                 part = self.scalar(coefficient, DataType.INT64)
@@ -350,8 +470,8 @@ class Builder(Writer):
                     part = self.binary("mul", part, self._factor(atom))
                 total = part if total is None else self.binary("add", total, part)
             assert total is not None
-            self._scalars[extent] = total
-        return self._scalars[extent]
+            known = self._layers[-1].scalars[extent] = total
+        return known
 
     def _factor(self, atom: str | Term) -> Value:
         if isinstance(atom, str):

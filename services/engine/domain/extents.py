@@ -259,9 +259,14 @@ _MOST_SAMPLE_DIMENSIONS = 4
 
 @dataclass(frozen=True)
 class Bounds:
-    """The range of each dimension, inclusive, for proofs."""
+    """The range of each dimension, inclusive, for proofs; and which sizes to try where nothing is proved."""
 
     ranges: Mapping[str, tuple[int, int]]
+    data: frozenset[str] = frozenset()
+    """Dimensions that data decide: they hang together in ways that nobody knows here, so that no sizes of
+    theirs can be tried."""
+    equal: tuple[tuple[Extent, Extent], ...] = ()
+    """Formulas that are equal in every call; sizes at which they aren't, aren't tried."""
 
     def range(self, extent: Extent | int) -> tuple[int, int]:
         """Return (low, high) that `extent` surely lies within; not always the tightest."""
@@ -328,7 +333,39 @@ class Bounds:
 
     def samples(self, dimensions: Iterable[str]) -> Iterator[dict[str, int]]:
         """Yield sizes to try where nothing is proved: the corners of a few dimensions, and points inside."""
-        names = sorted(dimensions)
+        wanted = set(dimensions)
+        for left, right in self.equal:
+            if not wanted.isdisjoint(left.dimensions | right.dimensions):
+                wanted |= left.dimensions | right.dimensions
+        if not wanted.isdisjoint(self.data):
+            return
+        for sizes in self._samples(sorted(wanted)):
+            if (settled := self._settled(sizes)) is not None:
+                yield settled
+
+    def _settled(self, sizes: dict[str, int]) -> dict[str, int] | None:
+        """Return sizes with those that must equal another set to it; None where that can't be had."""
+        for left, right in self.equal:
+            if not left.dimensions | right.dimensions <= sizes.keys():
+                continue
+            for one, other in ((left, right), (right, left)):
+                name = next(iter(one.dimensions), None)
+                if name is not None and one == Extent.dimension(name) and name not in other.dimensions:
+                    size = other.evaluate(sizes)
+                    low, high = self.ranges[name]
+                    if not low <= size <= high:
+                        return None
+                    sizes = {**sizes, name: size}
+                    break
+        if any(
+            left.evaluate(sizes) != right.evaluate(sizes)
+            for left, right in self.equal
+            if left.dimensions | right.dimensions <= sizes.keys()
+        ):
+            return None
+        return sizes
+
+    def _samples(self, names: list[str]) -> Iterator[dict[str, int]]:
         low = {name: self.ranges[name][0] for name in names}
         high = {name: self.ranges[name][1] for name in names}
         yield low

@@ -22,12 +22,17 @@ from services.engine.domain.table import ExtentTable
 
 
 def lower(program: Program, *, model_digest: str, producer: str) -> plans.Plan:
-    """Return the plan of a program.
+    """Return the plan of a program; its dimensions in the order of the inputs.
 
     Raises:
         BadProgram: when an output has no instruction of its own, or values aren't all in use.
     """
-    return _Lowering(program).plan(model_digest, producer)
+    return _Lowering(program, _input_dimensions(program)).plan(model_digest, producer)
+
+
+def lower_part(program: Program) -> plans.Plan:
+    """Return the plan of a part, whose dimensions are in the order of their names; raises BadProgram as `lower`."""
+    return _Lowering(program, sorted(program.bounds.ranges)).plan("", "")
 
 
 def item_bytes(program: Program, value: int) -> int:
@@ -55,14 +60,18 @@ def spans_of(program: Program) -> list[Span]:
 
 
 class _Lowering:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, names: list[str]) -> None:
         self._program = program
-        self._names = _input_dimensions(program)
+        self._names = names
         self._table = ExtentTable(self._names)
 
     def plan(self, model_digest: str, producer: str) -> plans.Plan:
         program, table = self._program, self._table
         memory = place(spans_of(program))
+        equalities = tuple(
+            plans.Equality(table.index(left), table.index(right), origin)
+            for left, right, origin in program.equalities
+        )
         return plans.Plan(
             model_digest=model_digest,
             producer=producer,
@@ -72,6 +81,7 @@ class _Lowering:
             outputs=tuple(self._port(named) for named in program.outputs),
             buffers=tuple(plans.Buffer(table.index(size)) for size in memory.buffers),
             steps=tuple(self._step(instruction) for instruction in program.instructions),
+            equalities=equalities,
             # Last: the others write the table.
             extents=table.extents,
         )

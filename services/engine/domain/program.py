@@ -108,3 +108,5 @@ class Program:
     instructions: tuple[Instruction, ...]
     bounds: Bounds = field(default_factory=lambda: Bounds({}))
     """The range of each dimension."""
+    equalities: tuple[tuple[Extent, Extent, str], ...] = ()
+    """Sizes that must be equal in a call, each with the node that demands it."""

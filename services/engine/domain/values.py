@@ -11,13 +11,14 @@ import numpy as np
 from libs.common.errors import Invalid
 from libs.runtime.plan import DataType
 from services.engine.domain.extents import Extent, contiguous_strides, product
+from services.engine.domain.graph import LooseTensor, OptionalOf, SequenceOf
 from services.engine.domain.reference import Array
 from services.engine.domain.symbolic import Elements
 
 Shape = tuple[Extent, ...]
 
 FLOATS = frozenset({DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64})
-INTEGERS = frozenset(DataType) - FLOATS - {DataType.BOOL}
+INTEGERS = frozenset(type_ for type_ in DataType if DataType.INT8 <= type_ <= DataType.UINT64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +44,22 @@ class Value:
 
     def __str__(self) -> str:
         return f"{self.type.name.lower()}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """What isn't a tensor of known rank: a sequence, an optional, a tensor of which less is known.
+
+    Attributes:
+        type: what it is.
+        items: of a sequence or optional whose content is known when the plan is made.
+    """
+
+    type: LooseTensor | SequenceOf | OptionalOf
+    items: tuple[Value | Held, ...] | None = None
+
+    def __str__(self) -> str:
+        return str(self.type)
 
 
 @dataclass(frozen=True, slots=True)

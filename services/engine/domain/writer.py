@@ -1,15 +1,25 @@
-"""Keeps a `Program` in the making: numbers values, holds constants, checks shapes and limits."""
+"""Keeps a program in the making: numbers values, holds constants, checks shapes and limits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from libs.common.errors import Invalid
 from libs.runtime.plan import DataType
 from services.engine.domain import reference, symbolic
+from services.engine.domain.composed import (
+    AnyInstruction,
+    BlockCode,
+    Composed,
+    EqualInstruction,
+    HeldType,
+    Source,
+)
 from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.graph import InputType, LooseTensor
 from services.engine.domain.program import (
     ComputeInstruction,
     Instruction,
@@ -26,6 +36,7 @@ from services.engine.domain.reference import Array, numpy_type
 from services.engine.domain.symbolic import Elements
 from services.engine.domain.values import (
     MOST_AXES,
+    Held,
     Move,
     Shape,
     Value,
@@ -40,6 +51,23 @@ MOST_ELEMENTS = 1 << 40
 """Of a value at the smallest sizes."""
 FOLDED_BYTES = 1 << 30
 """Of all that is folded."""
+LARGEST_DATA_SIZE = 1 << 31
+"""Of a dimension that data decide."""
+MOST_DATA_DIMENSIONS = 16_384
+DEEPEST_BLOCK = 32
+
+
+@dataclass(slots=True)
+class Layer:
+    """A block in the making, and what has been computed in it."""
+
+    instructions: list[AnyInstruction] = field(default_factory=list)
+    numbers: dict[Value | Held, int] = field(default_factory=dict)
+    scalars: dict[Extent, Value] = field(default_factory=dict)
+    sources: dict[Source, str] = field(default_factory=dict)
+    """Data dimensions that are known in it."""
+    strings: dict[Value, tuple[int, Value]] = field(default_factory=dict)
+    """Arrays of strings as (number of a table, places in it)."""
 
 
 class Writer:
@@ -49,19 +77,26 @@ class Writer:
         self.bounds = bounds
         self.origin = ""
         """Node that instructions are written for."""
-        self._values: list[ValueType] = []
-        self._numbers: dict[Value, int] = {}
-        self._scalars: dict[Extent, Value] = {}
+        self._values: list[ValueType | HeldType] = []
         self._inputs: list[NamedValue] = []
         self._constants: dict[int, Array] = {}
-        self._instructions: list[Instruction] = []
+        self._layers = [Layer()]
+        self._sources: dict[str, Source] = {}
+        self._aliases: dict[int, int] = {}
+        self._written = 0
         self._foldable = FOLDED_BYTES
 
-    def input(self, name: str, type_: ValueType) -> Value:
+    def input(self, name: str, type_: InputType) -> Value | Held:
         """Add an input of the program."""
-        value = Value(type_.type, self._shape(type_.shape))
-        self._inputs.append(NamedValue(name, self._number(value)))
-        return value
+        if isinstance(type_, ValueType):
+            value = Value(type_.type, self._shape(type_.shape))
+            self._inputs.append(NamedValue(name, self._number(value)))
+            return value
+        held = Held(type_)
+        self._inputs.append(NamedValue(name, self._number(held)))
+        if isinstance(type_, LooseTensor) and type_.rank is not None:
+            return self.ranked(held, type_.rank)
+        return held
 
     def constant(self, array: Array) -> Value:
         """Return a value that is the same in every call."""
@@ -76,6 +111,50 @@ class Writer:
         if value.known.size > symbolic.MOST_ELEMENTS:
             return None
         return symbolic.elements_of(value.known.reshape(-1).tolist(), value.known.shape)
+
+    def ranked(self, held: Held, rank: int) -> Value:
+        """Return a tensor of which the number of axes wasn't known, as one of `rank`: a call checks it."""
+        if not isinstance(held.type, LooseTensor):
+            raise Invalid(f"{held} is not a tensor")
+        if rank > MOST_AXES:
+            raise Invalid(f"a value has {rank} axes; at most {MOST_AXES} are supported")
+        number = self._number(held)
+        shape = tuple(self._dimension(Source(number, axis=axis)) for axis in range(rank))
+        value = Value(held.type.type, shape)
+        self._aliases[self._number(value)] = number
+        return value
+
+    def equal(self, left: Extent, right: Extent) -> None:
+        """Demand that two sizes are equal in every call; raises Invalid where they can't be."""
+        if left == right:
+            return
+        for one, other in ((left, right), (right, left)):
+            if (sizes := self._refuted(one, other)) is not None and not self._may_be_equal(left, right):
+                raise Invalid(f"sizes {left} and {right} must be equal{where_text(sizes)}")
+        if (left, right) in self.bounds.equal:
+            return
+        self.bounds = Bounds(self.bounds.ranges, self.bounds.data, (*self.bounds.equal, (left, right)))
+        self._write(EqualInstruction(left, right, self.origin))
+
+    def _may_be_equal(self, left: Extent, right: Extent) -> bool:
+        low, high = self.bounds.range(left - right)
+        return low <= 0 <= high
+
+    def _dimension(self, source: Source) -> Extent:
+        """Return the size that a source gives, known in this block and those within."""
+        for layer in self._layers:
+            if source in layer.sources:
+                return Extent.dimension(layer.sources[source])
+        if len(self._sources) >= MOST_DATA_DIMENSIONS:
+            raise Invalid(f"the model has more than {MOST_DATA_DIMENSIONS} sizes that its data decide")
+        number = len(self._sources)
+        while (name := f"n{number}") in self.bounds.ranges:
+            number += 1
+        self._sources[name] = source
+        self._layers[-1].sources[source] = name
+        ranges = {**self.bounds.ranges, name: (0, LARGEST_DATA_SIZE)}
+        self.bounds = Bounds(ranges, self.bounds.data | {name}, self.bounds.equal)
+        return Extent.dimension(name)
 
     def _from_elements(self, elements: Elements, type_: DataType) -> Value:
         constants = [element.constant for element in elements.reshape(-1)]
@@ -147,36 +226,92 @@ class Writer:
         self._write(RasterInstruction(self._number(value), regions, fill, self.origin))
         return value
 
-    def _write(self, instruction: Instruction) -> None:
-        if len(self._instructions) >= MOST_INSTRUCTIONS:
+    def _write(self, instruction: AnyInstruction) -> None:
+        if self._written >= MOST_INSTRUCTIONS:
             raise Invalid(f"the model decomposes into more than {MOST_INSTRUCTIONS} instructions")
-        self._instructions.append(instruction)
+        self._written += 1
+        self._layers[-1].instructions.append(instruction)
 
-    def _number(self, value: Value) -> int:
-        """Return the value's number in the program; computes it first where it is a shape value."""
-        if value in self._numbers:
-            return self._numbers[value]
-        if value.elements is not None:
-            self._numbers[value] = number = self._number(self._materialise(value))
+    def _number(self, value: Value | Held) -> int:
+        """Return the value's number in the program; computes it first where it is only known how."""
+        for layer in self._layers:
+            if value in layer.numbers:
+                return layer.numbers[value]
+        known = isinstance(value, Value) and value.known is not None
+        # A constant is one everywhere, anything else where it is computed.
+        layer = self._layers[0 if known else -1]
+        if not known and (made := self._made(value)) is not None:
+            layer.numbers[value] = number = self._number(made)
             return number
-        self._numbers[value] = number = len(self._values)
-        self._values.append(ValueType(value.type, value.shape))
-        if value.known is not None:
-            self._constants[number] = value.known
+        layer.numbers[value] = number = len(self._values)
+        if isinstance(value, Value):
+            self._values.append(ValueType(value.type, value.shape))
+            if value.known is not None:
+                self._constants[number] = value.known
+        else:
+            self._values.append(value.type)
         return number
 
-    def _materialise(self, value: Value) -> Value:
-        """Return a shape value as one that is computed at run time."""
+    def _made(self, value: Value | Held) -> Value | Held | None:
+        """Return what is computed at run time for a value of which it is only known how; None for others."""
         raise NotImplementedError
 
-    def program(self, outputs: Sequence[tuple[str, Value]]) -> Program:
-        """Return what was written, with these outputs."""
+    def _in_block(
+        self, parameters: Sequence[Value | Held], write: Callable[[], Sequence[Value | Held]]
+    ) -> tuple[BlockCode, list[Value | Held], frozenset[str]]:
+        """Return a block that `write` writes, what it gives back, and the data dimensions that it has within."""
+        if len(self._layers) > DEEPEST_BLOCK:
+            raise Invalid(f"control flow is nested more than {DEEPEST_BLOCK} deep")
+        bounds = self.bounds
+        layer = Layer()
+        self._layers.append(layer)
+        try:
+            numbers = tuple(self._number(parameter) for parameter in parameters)
+            results = list(write())
+            code = BlockCode(
+                numbers, tuple(layer.instructions), tuple(self._number(result) for result in results)
+            )
+            code = BlockCode(numbers, tuple(layer.instructions), code.results)
+        finally:
+            self._layers.pop()
+            # Equalities only hold where the block has run.
+            self.bounds = Bounds(self.bounds.ranges, self.bounds.data, bounds.equal)
+        return code, results, frozenset(layer.sources.values())
+
+    def program(self, outputs: Sequence[tuple[str, Value | Held]]) -> Program | Composed:
+        """Return what was written, with these outputs; composed where it isn't all straight."""
         named = tuple(NamedValue(name, self._number(value)) for name, value in outputs)
-        return Program(
+        (layer,) = self._layers
+        straight = [instruction for instruction in layer.instructions if isinstance(instruction, Instruction)]
+        equalities = [
+            (instruction.left, instruction.right, instruction.origin)
+            for instruction in layer.instructions
+            if isinstance(instruction, EqualInstruction)
+        ]
+        values = [type_ for type_ in self._values if isinstance(type_, ValueType)]
+        if (
+            not self._sources
+            and len(straight) + len(equalities) == len(layer.instructions)
+            and len(values) == len(self._values)
+            and all(type_.type is not DataType.STRING for type_ in values)
+        ):
+            return Program(
+                tuple(values),
+                tuple(self._inputs),
+                named,
+                self._constants,
+                tuple(straight),
+                self.bounds,
+                tuple(equalities),
+            )
+        body = BlockCode((), tuple(layer.instructions), tuple(output.value for output in named))
+        return Composed(
             tuple(self._values),
             tuple(self._inputs),
             named,
             self._constants,
-            tuple(self._instructions),
+            body,
+            self._sources,
+            self._aliases,
             self.bounds,
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn, Protocol
 
 import numpy as np
 
@@ -13,12 +13,27 @@ from libs.common.suggest import did_you_mean
 from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
 from services.engine.domain.extents import Extent
-from services.engine.domain.graph import Attribute, Node
+from services.engine.domain.flow import Thing
+from services.engine.domain.graph import Attribute, Body, LooseTensor, Node, SequenceOf
 from services.engine.domain.reference import Array
 from services.engine.domain.values import FLOATS, Value, static
 
-Kind = Literal["atomic", "transform", "composite", "static"]
-"""One atomic operator up to broadcasting; movement alone; several; known when the plan is made."""
+Kind = Literal["atomic", "transform", "composite", "static", "control"]
+"""One atomic operator up to broadcasting; movement alone; several; known when the plan is made; control flow and host
+operators."""
+
+
+class Scope(Protocol):
+    """A body in the place where its node is."""
+
+    def run(self, inputs: Sequence[Thing]) -> list[Thing]:
+        """Write the body's nodes with these inputs; return its outputs."""
+        ...
+
+    @property
+    def body(self) -> Body:
+        """What is written."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +43,11 @@ class Call:
     builder: Builder
     node: Node
     opset: int
-    inputs: tuple[Value | None, ...]
+    """Of the node's domain."""
+    inputs: tuple[Thing | None, ...]
+    types: Mapping[str, LooseTensor] = field(default_factory=dict)
+    """What the model says of values by name."""
+    enter: Callable[[Body], Scope] | None = None
 
     @property
     def count(self) -> int:
@@ -36,15 +55,49 @@ class Call:
         return max((index + 1 for index, value in enumerate(self.inputs) if value is not None), default=0)
 
     def input(self, index: int) -> Value:
-        """Return an input that must be there."""
+        """Return an input that must be there, a tensor."""
         value = self.optional(index)
         if value is None:
             self.fail(f"input {index} is missing")
         return value
 
     def optional(self, index: int) -> Value | None:
-        """Return an input, or None where it is left out."""
-        return self.inputs[index] if index < len(self.inputs) else None
+        """Return an input, a tensor, or None where it is left out."""
+        thing = self.inputs[index] if index < len(self.inputs) else None
+        if thing is None or isinstance(thing, Value):
+            return thing
+        name = self.node.inputs[index]
+        if not isinstance(thing.type, LooseTensor):
+            self.fail(
+                f"input {index} ({name!r}) is {'a sequence' if isinstance(thing.type, SequenceOf) else 'an optional'}, not a tensor"
+            )
+        declared = self.types.get(name)
+        rank = thing.type.rank if thing.type.rank is not None else declared.rank if declared else None
+        if rank is None:
+            self.fail(
+                f"input {index} ({name!r}) has a number of axes that isn't known when the plan is made; declare its shape in "
+                "the model (value_info)"
+            )
+        return self.builder.ranked(thing, rank)
+
+    def thing(self, index: int) -> Thing:
+        """Return an input that must be there, whatever it is."""
+        thing = self.inputs[index] if index < len(self.inputs) else None
+        if thing is None:
+            self.fail(f"input {index} is missing")
+        return thing
+
+    def body(self, name: str) -> Scope:
+        """Return an attribute that is a graph, ready to be written here."""
+        value = self._attribute(name)
+        if not isinstance(value, Body):
+            self.fail(f"attribute {name!r} is {'missing' if value is None else 'no graph'}")
+        assert self.enter is not None
+        return self.enter(value)
+
+    def sizes(self, index: int) -> tuple[Extent, ...]:
+        """Return the elements of an input of integers, none of which is below 0; they may depend on data."""
+        return self.builder.sizes(self._whole(index))
 
     def wants(self, output: int) -> bool:
         """Tell whether the model uses this output."""
@@ -108,9 +161,7 @@ class Call:
 
     def extents(self, index: int) -> tuple[Extent, ...]:
         """Return the elements of an input of integers that must not depend on the model's data."""
-        value = self.input(index)
-        if value.known is not None and value.type in FLOATS and not (value.known % 1).any():
-            value = self.builder.cast(value, DataType.INT64)  # OneHot's depth may be 12.0
+        value = self._whole(index)
         found = self.builder.elements(value)
         if found is None:
             self.fail(
@@ -118,6 +169,12 @@ class Call:
                 "constants and shapes; here it depends on data, or has more than 256 elements"
             )
         return tuple(found.reshape(-1))
+
+    def _whole(self, index: int) -> Value:
+        value = self.input(index)
+        if value.known is not None and value.type in FLOATS and not (value.known % 1).any():
+            return self.builder.cast(value, DataType.INT64)  # OneHot's depth may be 12.0
+        return value
 
     def static_integers(self, index: int) -> tuple[int, ...]:
         """Return the elements of an input of integers that must be constants."""
@@ -152,7 +209,7 @@ class Call:
         return value
 
 
-Rule = Callable[[Call], Value | tuple[Value, ...]]
+Rule = Callable[[Call], Thing | tuple[Thing, ...]]
 
 
 @dataclass(frozen=True, slots=True)

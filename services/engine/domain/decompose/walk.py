@@ -2,41 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from libs.common.errors import Invalid
 from libs.common.suggest import closest
 from services.engine.domain.builder import Builder
+from services.engine.domain.composed import Composed
 from services.engine.domain.decompose.operator import Call
-from services.engine.domain.graph import Graph, Node
+from services.engine.domain.flow import Thing
+from services.engine.domain.graph import Body, Constant, Graph, Node
 from services.engine.domain.program import Program
 from services.engine.domain.registry import REGISTRY
-from services.engine.domain.values import Value
+from services.engine.domain.values import Held, Value
 
-_DATA_DECIDES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "StringSplit", "Unique"})
+MOST_VISITS = 1_000_000
+"""Of nodes: those in a loop's body are visited again where sizes change from round to round."""
 _NEAR = 0.8
 """How like names are of which one is the other misspelt: above what NonZero and OneHot share."""
 
 
-def decompose(graph: Graph) -> Program:
+def decompose(graph: Graph) -> Program | Composed:
     """Return the program of atomic operators and rasters that computes what the graph does.
 
     Every instruction of it reads whole values. Raises Invalid, with the node's name, for an operator that
-    isn't supported, inputs that it doesn't take, and what only data would decide.
+    isn't supported, and inputs that it doesn't take.
     """
-    builder = Builder(graph.bounds)
-    values: dict[str, Value] = {name: builder.input(name, type_) for name, type_ in graph.inputs.items()}
-    for name, array in graph.constants.items():
-        values[name] = builder.constant(array)
-    for node in graph.nodes:
-        builder.origin = node.origin
-        try:
-            results = _apply(builder, graph.opset, node, values)
-        except Invalid as error:
-            raise Invalid(f"node {node.origin}: {error}") from error
-        values.update(zip(node.outputs, results, strict=False))
-    builder.origin = ""
-    return builder.program([(name, values[name]) for name in graph.outputs])
+    walk = _Walk(graph)
+    values: dict[str, Thing] = {name: walk.builder.input(name, type_) for name, type_ in graph.inputs.items()}
+    walk.constants(graph.constants, values)
+    walk.nodes(graph.nodes, values)
+    walk.builder.origin = ""
+    return walk.builder.program([(name, values[name]) for name in graph.outputs])
+
+
+class _Walk:
+    def __init__(self, graph: Graph) -> None:
+        self.builder = Builder(graph.bounds)
+        self._graph = graph
+        self._visits = 0
+
+    def constants(self, constants: Mapping[str, Constant], values: dict[str, Thing]) -> None:
+        for name, array in constants.items():
+            values[name] = self.builder.constant(array)
+
+    def nodes(self, nodes: Sequence[Node], values: dict[str, Thing]) -> None:
+        """Write nodes; `values` has what they may read by name, and gets what they give."""
+        for node in nodes:
+            self._visits += 1
+            if self._visits > MOST_VISITS:
+                raise Invalid(f"loops of the model take more than {MOST_VISITS} visits of nodes to write")
+            outer, self.builder.origin = self.builder.origin, node.origin
+            try:
+                results = self._apply(node, values)
+            except Invalid as error:
+                raise Invalid(f"node {node.origin}: {error}") from error
+            self.builder.origin = outer
+            values.update((name, result) for name, result in zip(node.outputs, results, strict=False) if name)
+
+    def _apply(self, node: Node, values: dict[str, Thing]) -> tuple[Thing, ...]:
+        operator = REGISTRY.get(node.operator)
+        if operator is None:
+            raise Invalid(
+                f"operator {node.operator!r} is not supported{_misspelt(node.operator)}; "
+                "`isthmus model operators` lists those that are"
+            )
+        graph = self._graph
+        if ":" not in node.operator and graph.opset < operator.since:
+            raise Invalid(
+                f"operator {node.operator} is new in opset {operator.since}; the model has {graph.opset}"
+            )
+        inputs = tuple(values[name] if name else None for name in node.inputs)
+        call = Call(
+            self.builder, node, graph.opset, inputs, graph.types, lambda body: _Inside(self, body, values)
+        )
+        found = operator.rule(call)
+        results = (found,) if isinstance(found, Value | Held) else found
+        for position, name in enumerate(node.outputs[len(results) :], len(results)):
+            if name:
+                raise Invalid(f"output {position} ({name!r}) is not supported")
+        return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """A body at its node: it reads what was there when the node came up."""
+
+    walk: _Walk
+    body: Body
+    around: Mapping[str, Thing]
+
+    def run(self, inputs: Sequence[Thing]) -> list[Thing]:
+        names = [parameter.name for parameter in self.body.inputs]
+        if len(names) != len(inputs):
+            raise Invalid(f"graph {self.body.name!r} takes {len(names)} inputs, not {len(inputs)}")
+        values = {**self.around, **dict(zip(names, inputs, strict=True))}
+        self.walk.constants(self.body.constants, values)
+        self.walk.nodes(self.body.nodes, values)
+        return [values[name] for name in self.body.outputs]
 
 
 def _misspelt(name: str) -> str:
@@ -44,26 +108,3 @@ def _misspelt(name: str) -> str:
     if near is None or SequenceMatcher(None, name.casefold(), near.casefold()).ratio() < _NEAR:
         return ""
     return f"; did you mean {near!r}?"
-
-
-def _apply(builder: Builder, opset: int, node: Node, values: dict[str, Value]) -> tuple[Value, ...]:
-    operator = REGISTRY.get(node.operator)
-    if operator is None and node.operator in _DATA_DECIDES:
-        raise Invalid(
-            f"operator {node.operator!r} is not supported: its data decide the shape of what it gives, and "
-            "a plan's shapes follow from those of the inputs; compute it outside the model"
-        )
-    if operator is None:
-        raise Invalid(
-            f"operator {node.operator!r} is not supported{_misspelt(node.operator)}; "
-            "`isthmus model operators` lists those that are"
-        )
-    if opset < operator.since:
-        raise Invalid(f"operator {node.operator} is new in opset {operator.since}; the model has {opset}")
-    inputs = tuple(values[name] if name else None for name in node.inputs)
-    found = operator.rule(Call(builder, node, opset, inputs))
-    results = (found,) if isinstance(found, Value) else found
-    for position, name in enumerate(node.outputs[len(results) :], len(results)):
-        if name:
-            raise Invalid(f"output {position} ({name!r}) is not supported")
-    return results
