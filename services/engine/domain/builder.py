@@ -357,6 +357,13 @@ class Builder(Strings):
         move = Move(x, shape, strides, Extent.of(offset), contiguous_strides(shape), Extent.of(0))
         return self.raster(x.type, shape, [move])
 
+    def flip(self, x: Value, axis: int) -> Value:
+        """Return `x` with an axis in reverse order."""
+        strides = list(contiguous_strides(x.shape))
+        offset = (x.shape[axis] - 1) * strides[axis]
+        strides[axis] = -strides[axis]
+        return self.move(x, x.shape, tuple(strides), offset)
+
     def transpose(self, x: Value, order: Sequence[int]) -> Value:
         """Return `x` with its axes in another order."""
         order = tuple(order)

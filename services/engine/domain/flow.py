@@ -17,14 +17,16 @@ from services.engine.domain.composed import (
     LoopInstruction,
     Source,
 )
-from services.engine.domain.extents import Extent
+from services.engine.domain.extents import Extent, contiguous_strides
 from services.engine.domain.graph import LooseTensor, OptionalOf, SequenceOf
 from services.engine.domain.symbolic import MOST_ELEMENTS
-from services.engine.domain.values import Held, Shape, Value, count
+from services.engine.domain.values import Held, Move, Shape, Value, count
 from services.engine.domain.writer import Writer
 
 Thing = Value | Held
 """Whatever a model hands from node to node."""
+UNROLLED = 16
+"""So many rounds of a body are written one after the other."""
 _TRUE = np.array(True)
 
 
@@ -107,7 +109,7 @@ class Flow(Writer):
         types = [loose(item) for item in known]
         joined = types[0] if types else element
         for type_ in types[1:]:
-            joined = _joined(joined, type_)
+            joined = joined(joined, type_)
         return Held(SequenceOf(joined), known)
 
     def optional(self, item: Thing | None, element: LooseTensor | SequenceOf | None = None) -> Held:
@@ -147,7 +149,7 @@ class Flow(Writer):
             shape = self._common(a, b, inner | others)
             if isinstance(a, Value) and None not in shape and loose(a) == loose(b):
                 raw.append(Value(a.type, tuple(size for size in shape if size is not None)))
-            elif (type_ := _joined(loose(a), loose(b))) is not None:
+            elif (type_ := joined(loose(a), loose(b))) is not None:
                 raw.append(Held(type_))
             else:
                 raise Invalid(f"{a} and {b} can't be the same value")
@@ -224,6 +226,49 @@ class Flow(Writer):
             [value for value in collected if isinstance(value, Value)],
         )
 
+    def repeat(
+        self,
+        rounds: Extent,
+        carried: Sequence[Thing],
+        body: Callable[[Value, list[Thing]], tuple[Sequence[Thing], Sequence[Value]]],
+    ) -> tuple[list[Thing], list[Value]]:
+        """Run `body` so many times; return what is carried out, and what was collected, stacked along axis 0.
+
+        It gets the number of its round, an int64, and what is carried, and returns what is carried on, and what is
+        collected. Few rounds are written one after the other.
+        """
+        if rounds.constant is None or not 0 < rounds.constant <= UNROLLED:
+            return self.loop(
+                rounds, None, carried, lambda number, _, state: Round(None, *body(number, state))
+            )
+        state, stacks = list(carried), list[list[Value]]()
+        for number in range(rounds.constant):
+            carried_on, collected = body(self.constant(np.array(number, np.int64)), state)
+            state = list(carried_on)
+            stacks.append(list(collected))
+        return state, [self.stack(each) for each in zip(*stacks, strict=True)]
+
+    def stack(self, values: Sequence[Value]) -> Value:
+        """Return values of one type and shape stacked along a new first axis."""
+        first = values[0]
+        for value in values[1:]:
+            if value.type is not first.type or value.rank != first.rank:
+                raise Invalid(f"{first} and {value} can't be stacked")
+            for size, other in zip(first.shape, value.shape, strict=True):
+                self.equal(size, other)
+        strides, step = contiguous_strides(first.shape), count(first.shape)
+        moves = [
+            Move(value, first.shape, strides, Extent.of(0), strides, step * place)
+            for place, value in enumerate(values)
+        ]
+        return self.raster(first.type, (Extent.of(len(values)), *first.shape), moves)
+
+    def raster(
+        self, type_: DataType, shape: Shape, moves: Sequence[Move], fill: float | None = None
+    ) -> Value:
+        """Write a value from regions of others; `fill` first, where they don't cover it."""
+        raise NotImplementedError
+
     def _fresh(self, type_: HeldType | Value, open_axes: set[int]) -> Thing:
         if not isinstance(type_, Value):
             return Held(type_)
@@ -286,7 +331,7 @@ class Flow(Writer):
                 wider[place] = LooseTensor(before.type)
                 changed = True
                 continue
-            joined = _joined(loose(before), loose(after))
+            joined = joined(loose(before), loose(after))
             if joined is None:
                 raise Invalid(f"{before} is carried into a round, {after} out of it")
             if isinstance(before, Value) or joined != before.type:
@@ -327,7 +372,7 @@ def loose(thing: Thing) -> HeldType:
     return LooseTensor(thing.type, thing.rank) if isinstance(thing, Value) else thing.type
 
 
-def _joined(a: HeldType | None, b: HeldType | None) -> HeldType | None:
+def joined(a: HeldType | None, b: HeldType | None) -> HeldType | None:
     """Return the type of what may be either; None where that is nothing, and for two that don't go together."""
     if a == b or b is None:
         return a
@@ -337,8 +382,8 @@ def _joined(a: HeldType | None, b: HeldType | None) -> HeldType | None:
         case LooseTensor(), LooseTensor() if a.type is b.type:
             return LooseTensor(a.type, a.rank if a.rank == b.rank else None)
         case SequenceOf(), SequenceOf():
-            return SequenceOf(_joined(a.element, b.element))
+            return SequenceOf(joined(a.element, b.element))
         case OptionalOf(), OptionalOf():
-            element = _joined(a.element, b.element)
+            element = joined(a.element, b.element)
             return OptionalOf(None if isinstance(element, OptionalOf) else element)
     return None

@@ -12,6 +12,7 @@ from libs.runtime.plan import DataType
 from services.engine.domain.extents import Bounds
 from services.engine.domain.program import ValueType
 
+
 @dataclass(frozen=True, slots=True)
 class LooseTensor:
     """A tensor of which less is known than a `ValueType` says."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from libs.runtime.plan import Action, Block, Branch, DataType, Host, Loop, Run, SizeSource
+from libs.runtime.plan import Action, Block, Branch, Host, Loop, Run, SizeSource
 from services.engine.domain.composed import (
     AnyInstruction,
     BlockCode,

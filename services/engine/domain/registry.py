@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from services.engine.domain.decompose import (
     activation,
+    control,
     convolution,
     deconvolution,
     einsum,
@@ -21,12 +22,14 @@ from services.engine.domain.decompose import (
     quantisation,
     reduction,
     resampling,
+    sequences,
     slicing,
 )
 from services.engine.domain.decompose.operator import Operator
 
 _FAMILIES = (
     activation,
+    control,
     convolution,
     deconvolution,
     einsum,
@@ -40,6 +43,7 @@ _FAMILIES = (
     quantisation,
     reduction,
     resampling,
+    sequences,
     slicing,
 )
 

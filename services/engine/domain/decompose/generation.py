@@ -41,7 +41,7 @@ def _constant(call: Call) -> Value:
 
 
 def _constant_of_shape(call: Call) -> Value:
-    shape = call.extents(0)
+    shape = call.sizes(0)
     array = call.tensor("value")
     array = np.zeros(1, np.float32) if array is None else array
     if array.size != 1:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from libs.runtime.plan import DataType
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides, product
-from services.engine.domain.values import MOST_AXES, Move, Shape, Value, broadcast_shapes, shape_text
+from services.engine.domain.flow import Thing
+from services.engine.domain.values import MOST_AXES, Move, Shape, Value, shape_text
 
 ONE, ZERO = Extent.of(1), Extent.of(0)
 
 
 def _reshape(call: Call) -> Value:
-    x, given = call.input(0), call.extents(1)
+    x, wanted = call.input(0), call.input(1)
     allow_zero = call.flag("allowzero")
+    if call.builder.elements(wanted) is None:
+        return _reshape_by_data(call, x, wanted, allow_zero)
+    given = call.extents(1)
     shape: list[Extent] = []
     for axis, size in enumerate(given):
         if size.constant == 0 and not allow_zero:
@@ -30,6 +37,27 @@ def _reshape(call: Call) -> Value:
             call.fail(f"the new shape {shape_text(tuple(shape))} doesn't say what -1 is")
         shape[unknown[0]] = product(x.shape) // rest
     return call.builder.reshape(x, tuple(shape))
+
+
+def _reshape_by_data(call: Call, x: Value, wanted: Value, allow_zero: bool) -> Value:
+    """Reshape to sizes that data decide: zeros and -1 among them are put right before they are read as sizes."""
+    b = call.builder
+    wanted = b.cast(wanted, DataType.INT64)
+    (rank,) = call.builder.sizes(b.integers(wanted.shape))
+    if wanted.rank != 1 or rank.constant is None:
+        call.fail(f"the new shape is {wanted}, not a vector of known length")
+    zero, one = b.integer(0), b.integer(1)
+    if not allow_zero:
+        # What lies beyond the input's axes may not be copied: -2 is no size, and no -1 either.
+        own = b.integers([*x.shape[: rank.constant], *[-2] * (rank.constant - x.rank)])
+        wanted = b.where(b.binary("eq", wanted, zero), own, wanted)
+    is_open = b.binary("eq", wanted, b.integer(-1))
+    rest = b.reduce("reduce_prod", b.where(is_open, one, wanted), (0,), keep=False)
+    total = b.extent(product(x.shape), DataType.INT64)
+    # Of no elements, the size that is left open is 0.
+    safe = b.where(b.binary("eq", rest, zero), one, rest)
+    sizes = b.sizes(b.where(is_open, b.binary("div", total, safe), wanted))
+    return b.reshape(x, sizes)
 
 
 def _flatten(call: Call) -> Value:
@@ -71,11 +99,12 @@ def _transpose(call: Call) -> Value:
 
 def _expand(call: Call) -> Value:
     x = call.input(0)
-    return call.builder.broadcast(x, broadcast_shapes(x.shape, call.extents(1)))
+    b = call.builder
+    return b.broadcast(x, b.common_shape(x.shape, call.sizes(1)))
 
 
 def _tile(call: Call) -> Value:
-    x, repeats = call.input(0), call.extents(1)
+    x, repeats = call.input(0), call.sizes(1)
     if len(repeats) != x.rank:
         call.fail(f"{len(repeats)} repeats are given for {x}")
     # Each repeated axis takes two of a view's axes: a few at a time, so that they suffice.
@@ -107,26 +136,32 @@ def _concat(call: Call) -> Value:
     values = [call.input(index) for index in range(call.count)]
     if not values:
         call.fail("it has no input")
-    first = values[0]
-    axis = call.axis(call.integer("axis"), first.rank)
+    return joined(call, values, call.axis(call.integer("axis"), values[0].rank))
+
+
+def joined(call: Call, values: Sequence[Value], axis: int) -> Value:
+    """Return values joined along an axis that they have; their other sizes must be equal."""
+    first, b = values[0], call.builder
     total = ZERO
     for value in values:
-        rest = (*value.shape[:axis], *value.shape[axis + 1 :])
-        if (
-            value.type is not first.type
-            or value.rank != first.rank
-            or rest != (*first.shape[:axis], *first.shape[axis + 1 :])
-        ):
+        if value.type is not first.type or value.rank != first.rank:
             call.fail(f"{first} and {value} can't be joined along axis {axis}")
+        for place, (size, other) in enumerate(zip(first.shape, value.shape, strict=True)):
+            if place == axis or size == other:
+                continue
+            if size.constant is not None and other.constant is not None:
+                call.fail(f"{first} and {value} can't be joined along axis {axis}")
+            b.equal(size, other)
         total = total + value.shape[axis]
     shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
     strides = contiguous_strides(shape)
     moves, start = [], ZERO
     for value in values:
         own = contiguous_strides(value.shape)
-        moves.append(Move(value, value.shape, own, ZERO, strides, start * strides[axis]))
+        box = (*shape[:axis], value.shape[axis], *shape[axis + 1 :])
+        moves.append(Move(value, box, own, ZERO, strides, start * strides[axis]))
         start = start + value.shape[axis]
-    return first if len(values) == 1 else call.builder.raster(first.type, shape, moves)
+    return first if len(values) == 1 else b.raster(first.type, shape, moves)
 
 
 def _split(call: Call) -> tuple[Value, ...]:
@@ -198,8 +233,8 @@ def _space_to_depth(call: Call) -> Value:
     return call.builder.reshape(turned, (batch, channels * block * block, rows, columns))
 
 
-def _identity(call: Call) -> Value:
-    return call.input(0)
+def _identity(call: Call) -> Thing:
+    return call.thing(0)
 
 
 def _dropout(call: Call) -> tuple[Value, ...]:

@@ -90,19 +90,12 @@ def _arg(atomic: str, call: Call) -> Value:
     axis = call.axis(call.integer("axis", 0), x.rank)
     if call.flag("select_last_index"):
         last = b.extent(x.shape[axis] - 1, DataType.INT64)
-        found = b.binary("sub", last, b.arg(atomic, _flipped(b, x, axis), axis))
+        found = b.binary("sub", last, b.arg(atomic, b.flip(x, axis), axis))
     else:
         found = b.arg(atomic, x, axis)
     if not call.flag("keepdims", True):
         return found
     return b.reshape(found, (*x.shape[:axis], Extent.of(1), *x.shape[axis + 1 :]))
-
-
-def _flipped(b: Builder, x: Value, axis: int) -> Value:
-    strides = list(contiguous_strides(x.shape))
-    offset = (x.shape[axis] - 1) * strides[axis]
-    strides[axis] = -strides[axis]
-    return b.move(x, x.shape, tuple(strides), offset)
 
 
 def _cumulative_sum(call: Call) -> Value:
@@ -112,7 +105,7 @@ def _cumulative_sum(call: Call) -> Value:
         call.fail(f"input 1, the axis, has {len(given)} elements, not one")
     axis = call.axis(given[0], x.rank)
     reverse = call.flag("reverse")
-    source = _flipped(b, x, axis) if reverse else x
+    source = b.flip(x, axis) if reverse else x
     if call.flag("exclusive"):
         strides = contiguous_strides(x.shape)
         # Of none there is nothing to move.
@@ -121,7 +114,7 @@ def _cumulative_sum(call: Call) -> Value:
         move = Move(source, sizes, strides, Extent.of(0), strides, strides[axis])
         source = b.raster(x.type, x.shape, [move], fill=0)
     total = b.cumulative_sum(source, axis)
-    return _flipped(b, total, axis) if reverse else total
+    return b.flip(total, axis) if reverse else total
 
 
 OPERATORS = (
