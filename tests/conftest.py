@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,12 @@ from libs.common.errors import Precondition
 from libs.common.etcd import find_etcd
 from libs.common.etcd.testing import EtcdServer, running_etcd
 from libs.common.sql.testing import URL_VARIABLE, find_postgres, own_schema, running_postgres
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C end what tests start, also where the tests themselves run in the background of a script."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

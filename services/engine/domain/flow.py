@@ -107,10 +107,10 @@ class Flow(Writer):
         """Return a sequence of what is at hand; it costs nothing until something reads it that has to run."""
         known = tuple(items)
         types = [loose(item) for item in known]
-        joined = types[0] if types else element
+        common = types[0] if types else element
         for type_ in types[1:]:
-            joined = joined(joined, type_)
-        return Held(SequenceOf(joined), known)
+            common = joined(common, type_)
+        return Held(SequenceOf(common), known)
 
     def optional(self, item: Thing | None, element: LooseTensor | SequenceOf | None = None) -> Held:
         """Return an optional with `item`, or with nothing."""
@@ -331,11 +331,11 @@ class Flow(Writer):
                 wider[place] = LooseTensor(before.type)
                 changed = True
                 continue
-            joined = joined(loose(before), loose(after))
-            if joined is None:
+            common = joined(loose(before), loose(after))
+            if common is None:
                 raise Invalid(f"{before} is carried into a round, {after} out of it")
-            if isinstance(before, Value) or joined != before.type:
-                wider[place] = joined
+            if isinstance(before, Value) or common != before.type:
+                wider[place] = common
                 changed = True
         return wider if changed else _Written(code, results, inner, always[0])
 

@@ -213,17 +213,15 @@ class _Partitioner:
         crossing = {base(value) for value in code.results}
         home: dict[int, int] = {}
         for number, level in enumerate(levels):
-            for instruction in level.straight:
-                for value in written_by(instruction):
-                    home[value] = number
+            for step in level.straight:
+                home.update(dict.fromkeys(written_by(step), number))
         for number, level in enumerate(levels):
-            for instruction in (*level.straight, *level.equalities):
-                crossing.update(map(base, self._sources_of(instruction)))
-                for value in map(base, read_directly(instruction)):
-                    if home.get(value, number) != number:
-                        crossing.add(value)
-            for instruction in level.actions:
-                crossing.update(map(base, self._all_reads(instruction)))
+            for inside in (*level.straight, *level.equalities):
+                crossing.update(map(base, self._sources_of(inside)))
+                reads = map(base, read_directly(inside))
+                crossing.update(value for value in reads if home.get(value, number) != number)
+            for action in level.actions:
+                crossing.update(map(base, self._all_reads(action)))
         return crossing
 
     def _register(self, value: int) -> int:

@@ -18,6 +18,7 @@ from libs.runtime.atomic import ATOMICS
 from libs.runtime.plan import DataType
 from services.engine.domain.program import (
     ComputeInstruction,
+    Instruction,
     Program,
     RasterInstruction,
     ValueView,
@@ -185,13 +186,20 @@ def interpret(program: Program, inputs: Mapping[str, npt.ArrayLike]) -> dict[str
     values |= program.constants
     for instruction in program.instructions:
         try:
-            if isinstance(instruction, ComputeInstruction):
-                _run_compute(program, instruction, values, dimensions)
-            else:
-                _run_raster(program, instruction, values, dimensions)
+            interpret_step(program, instruction, values, dimensions)
         except Invalid as error:
             raise Invalid(f"{instruction.origin}: {error}") from error
     return {output.name: values[output.value] for output in program.outputs}
+
+
+def interpret_step(
+    program: Program, step: Instruction, values: dict[int, Array], dimensions: Mapping[str, int]
+) -> None:
+    """Run one instruction: what it writes is put into `values`. Raises Invalid for what has no result."""
+    if isinstance(step, ComputeInstruction):
+        _run_compute(program, step, values, dimensions)
+    else:
+        _run_raster(program, step, values, dimensions)
 
 
 def _bind(program: Program, inputs: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, int], dict[int, Array]]:

@@ -310,7 +310,9 @@ async def test_bytes_that_are_no_http_are_answered_with_400_and_no_traceback(tmp
     for record in told:
         assert (record.levelname, record.exc_info) == ("INFO", None)
         assert len(record.getMessage()) < 300
-    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    # gRPC's own poller may tell of a read that would block, when several event loops share it.
+    ours = [record for record in caplog.records if "PollerCompletionQueue" not in record.getMessage()]
+    assert not [record for record in ours if record.levelname in ("WARNING", "ERROR")]
 
 
 async def test_a_fault_of_the_gateways_own_keeps_its_traceback(caplog):
