@@ -35,7 +35,9 @@ class OptionalOf:
     element: LooseTensor | SequenceOf | None
 
 
-InputType = ValueType | LooseTensor | SequenceOf | OptionalOf
+Declared = LooseTensor | SequenceOf | OptionalOf
+"""What a model says that a value is."""
+InputType = ValueType | Declared
 """Of an input of a model: a tensor of known rank is a `ValueType`."""
 
 
@@ -44,7 +46,7 @@ class Parameter:
     """An input of a body. What it declares of its type is a hint: values that come in know better."""
 
     name: str
-    declared: LooseTensor | SequenceOf | OptionalOf | None = None
+    declared: Declared | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,29 @@ class Body:
     outputs: tuple[str, ...]
     constants: Mapping[str, Constant]
     nodes: tuple[Node, ...]
+    """In an order in which they can run."""
+
+    def reads(self) -> dict[str, str]:
+        """Return the names that it reads of the graphs around it, each with who reads it: an origin, or ""."""
+        own = {parameter.name for parameter in self.inputs} | self.constants.keys()
+        own.update(name for node in self.nodes for name in node.outputs)
+        found: dict[str, str] = {}
+        for node in self.nodes:
+            for name, reader in node.reads().items():
+                if name not in own:
+                    found.setdefault(name, reader)
+        for name in self.outputs:
+            if name not in own:
+                found.setdefault(name, "")
+        return found
 
 
 Constant = npt.NDArray[np.generic]
 """Of strings: an array of objects, each a str."""
 Attribute = (
-    int | float | str | bytes | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Constant | Body
+    int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Constant | Body | Declared
 )
+"""A `Declared` is what ONNX calls a type proto, such as that of Optional."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +101,19 @@ class Node:
         """How messages and steps call it."""
         return f"{self.name} ({self.operator})"
 
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        """Its attributes that are graphs."""
+        return tuple(value for value in self.attributes.values() if isinstance(value, Body))
+
+    def reads(self) -> dict[str, str]:
+        """Return the names that it and its bodies read of the graph it is in, each with who reads it."""
+        found = dict.fromkeys(filter(None, self.inputs), self.origin)
+        for body in self.bodies:
+            for name, reader in body.reads().items():
+                found.setdefault(name, reader or self.origin)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Graph:
@@ -90,7 +121,7 @@ class Graph:
 
     name: str
     opset: int
-    """Of the default domain."""
+    """Of the default domain; the newest where the model imports no such one."""
     digest: str
     """Of the file, "sha256:<hex>"."""
     inputs: Mapping[str, InputType]
@@ -100,4 +131,6 @@ class Graph:
     nodes: tuple[Node, ...]
     bounds: Bounds
     types: Mapping[str, LooseTensor] = field(default_factory=dict)
-    """What ONNX's own inference says of tensors by name, of those in bodies too where names are unique."""
+    """What ONNX's own inference says of tensors by name, of those in bodies too where it is one thing."""
+    domains: Mapping[str, int] = field(default_factory=dict)
+    """Versions of the other domains that the model imports, such as ai.onnx.ml, by name."""

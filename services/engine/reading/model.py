@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -17,48 +16,60 @@ from libs.common.sizes import size_text
 from services.engine.domain.check_graph import check_graph
 from services.engine.domain.graph import Graph
 from services.engine.reading import limits
+from services.engine.reading.external import ExternalFiles
 from services.engine.reading.functions import expanded, inlined
-from services.engine.reading.limits import shown
-from services.engine.reading.nodes import DOMAINS, read_nodes
+from services.engine.reading.inference import inferred_types
+from services.engine.reading.nodes import Nodes, check_names, constants
 from services.engine.reading.ordering import sorted_nodes
 from services.engine.reading.shapes import read_inputs
-from services.engine.reading.tensors import read_tensor, tensor_name
+from services.engine.reading.tensors import Tensors
+from services.engine.reading.versions import modern, opsets_of
 
 
-def read_model(data: bytes, bounds: Mapping[str, tuple[int, int]] | None = None) -> Graph:
+def read_model(
+    data: bytes, bounds: Mapping[str, tuple[int, int]] | None = None, folder: Path | None = None
+) -> Graph:
     """Return the typed graph of an ONNX file.
+
+    Inputs that are also constants are constants: their value in the file isn't a default that callers
+    replace.
 
     Args:
         data: the whole file, at most 512 MiB.
         bounds: smallest and largest size of symbolic dimensions by name; equal ones fix a dimension. Others
             may be 1 to 4096.
+        folder: holds the files that the model keeps its data in; None where it may have none.
 
     Raises:
         Invalid: it isn't ONNX, is damaged, breaks ONNX's rules, exceeds a limit, or uses what isn't
-            supported: another opset or domain, data in other files, control flow, types that plans don't
-            have. The message names the node or value.
+            supported: a newer opset, another domain, maps or sparse tensors as inputs. The message names the
+            node or value.
     """
-    model = _parsed(data)
-    opset = _opset(model)
-    model = expanded(inlined(model))
+    model = inlined(_parsed(data))
+    model, opsets = modern(model, opsets_of(model))
+    model = expanded(model, opsets)
     graph = model.graph
     _check_sizes(graph)
-    constants = _constants(graph)
-    declared = [info for info in graph.input if info.name not in constants]
-    _check_unique("input", [info.name for info in graph.input])
+    tensors = Tensors(ExternalFiles(folder))
+    found = constants(graph, tensors)
+    declared = [info for info in graph.input if info.name not in found]
+    check_names("input", [info.name for info in graph.input])
     outputs = [info.name for info in graph.output]
-    _check_unique("output", outputs)
+    check_names("output", outputs)
     inputs, ranges = read_inputs(declared, bounds or {})
-    nodes = sorted_nodes(read_nodes(graph.node, opset), [*inputs, *constants], outputs)
+    nodes = sorted_nodes(Nodes(opsets, tensors).read(graph.node), [*inputs, *found], outputs)
     result = Graph(
         name=graph.name[: limits.LONGEST_NAME],
-        opset=opset,
+        opset=opsets.get("", onnx.defs.onnx_opset_version()),
         digest=f"sha256:{hashlib.sha256(data).hexdigest()}",
         inputs=inputs,
         outputs=tuple(outputs),
-        constants=constants,
+        constants=found,
         nodes=nodes,
         bounds=ranges,
+        # Only now: what is malformed has been refused before code in C++ looks at it.
+        types=inferred_types(model),
+        domains={domain: version for domain, version in opsets.items() if domain},
     )
     check_graph(result)
     return result
@@ -94,20 +105,6 @@ def _check_texts(message: Message) -> None:
                 _check_texts(item)
 
 
-def _opset(model: ModelProto) -> int:
-    versions = {item.version for item in model.opset_import if item.domain in DOMAINS}
-    if len(versions) != 1:
-        raise Invalid(f"the model imports {len(versions)} versions of ONNX's default operators, not one")
-    (version,) = versions
-    newest = onnx.defs.onnx_opset_version()
-    if not limits.OLDEST_OPSET <= version <= newest:
-        raise Invalid(
-            f"the model has opset {version}; {limits.OLDEST_OPSET} to {newest} are supported: convert it "
-            "with onnx.version_converter, or export it again"
-        )
-    return version
-
-
 def _check_sizes(graph: onnx.GraphProto) -> None:
     for what, count, most in (
         ("nodes", len(graph.node), limits.MOST_NODES),
@@ -119,20 +116,3 @@ def _check_sizes(graph: onnx.GraphProto) -> None:
             raise Invalid(f"the model has {count} {what}; at most {most} are allowed")
     if not graph.output:
         raise Invalid("the model has no outputs")
-    if graph.sparse_initializer:
-        raise Invalid("the model has sparse constants, which are not supported; make them dense")
-
-
-def _constants(graph: onnx.GraphProto) -> dict[str, npt.NDArray[np.generic]]:
-    _check_unique("constant", [tensor.name for tensor in graph.initializer])
-    return {tensor.name: read_tensor(tensor, tensor_name(tensor.name)) for tensor in graph.initializer}
-
-
-def _check_unique(kind: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if not name or len(name) > limits.LONGEST_NAME:
-            raise Invalid(f"the name of the model's {kind} has {len(name)} characters; use 1 to 4096")
-        if name in seen:
-            raise Invalid(f"{kind} {shown(name)} is there twice")
-        seen.add(name)

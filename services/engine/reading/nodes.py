@@ -1,66 +1,203 @@
-"""Nodes: held against ONNX's own schema of their operator, their attributes made plain."""
+"""Nodes: held against ONNX's own schema of their operator, their attributes made plain, graphs in them read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto
 
 from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
-from services.engine.domain.graph import Attribute, Node
-from services.engine.reading.limits import LONGEST_NAME, LONGEST_TEXT, MOST_ITEMS, shown
-from services.engine.reading.tensors import read_tensor
+from services.engine.domain.graph import Attribute, Body, Node, Parameter
+from services.engine.reading import limits
+from services.engine.reading.limits import LONGEST_NAME, LONGEST_TEXT, MOST_ITEMS, MOST_NODES, shown
+from services.engine.reading.ordering import sorted_nodes
+from services.engine.reading.tensors import Array, Tensors, tensor_name
+from services.engine.reading.types import declared_type
 
-DOMAINS = ("", "ai.onnx")
+DEFAULT = ("", "ai.onnx")
+"""Names of ONNX's default domain."""
+OTHERS = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
+"""Further domains that are read."""
+_KINDS = {
+    AttributeProto.FLOAT: "FLOAT",
+    AttributeProto.INT: "INT",
+    AttributeProto.STRING: "STRING",
+    AttributeProto.TENSOR: "TENSOR",
+    AttributeProto.GRAPH: "GRAPH",
+    AttributeProto.SPARSE_TENSOR: "SPARSE_TENSOR",
+    AttributeProto.TYPE_PROTO: "TYPE_PROTO",
+    AttributeProto.FLOATS: "FLOATS",
+    AttributeProto.INTS: "INTS",
+    AttributeProto.STRINGS: "STRINGS",
+}
+"""Those that operators of ONNX have."""
 
 
-def read_nodes(nodes: Iterable[NodeProto], opset: int) -> list[Node]:
-    """Return nodes in the order of the file. Raises Invalid, naming the node, for what ONNX doesn't allow."""
-    known: dict[str, onnx.defs.OpSchema] = {}
-    return [_node(node, position, opset, known) for position, node in enumerate(nodes)]
+def constants(graph: GraphProto, tensors: Tensors) -> dict[str, Array]:
+    """Return a graph's constants by name. Raises Invalid for what `Tensors` does, and names given twice."""
+    count = len(graph.initializer) + len(graph.sparse_initializer)
+    if count > limits.MOST_CONSTANTS:
+        raise Invalid(f"the model has {count} constants; at most {limits.MOST_CONSTANTS} are allowed")
+    check_names("constant", [tensor.name for tensor in graph.initializer])
+    found = {tensor.name: tensors.dense(tensor, tensor_name(tensor.name)) for tensor in graph.initializer}
+    check_names("constant", [*found, *(tensor.values.name for tensor in graph.sparse_initializer)])
+    for sparse in graph.sparse_initializer:
+        found[sparse.values.name] = tensors.sparse(sparse, tensor_name(sparse.values.name))
+    return found
 
 
-def _node(node: NodeProto, position: int, opset: int, known: dict[str, onnx.defs.OpSchema]) -> Node:
-    name = node.name or f"#{position}"
-    what = f"node {shown(name)[1:-1]} ({node.op_type[:80]})"
-    for text in (node.name, node.op_type, *node.input, *node.output):
-        if len(text) > LONGEST_NAME:
-            raise Invalid(f"{what}: a name of {len(text)} characters; at most {LONGEST_NAME} are allowed")
-    if node.domain not in DOMAINS:
-        raise Invalid(
-            f"{what}: operators of domain {shown(node.domain)} are not supported; export the model with "
-            "operators of ONNX's default domain only"
+def check_names(kind: str, names: Iterable[str], where: str = "model") -> None:
+    """Refuse names that are empty, too long, or given twice."""
+    seen: set[str] = set()
+    for name in names:
+        if not name or len(name) > LONGEST_NAME:
+            raise Invalid(
+                f"the name of the {where}'s {kind} has {len(name)} characters; use 1 to {LONGEST_NAME}"
+            )
+        if name in seen:
+            raise Invalid(f"{kind} {shown(name)} is there twice")
+        seen.add(name)
+
+
+class Nodes:
+    """Reads the nodes of one model, those of its bodies included, and bounds how many there are."""
+
+    def __init__(self, opsets: Mapping[str, int], tensors: Tensors) -> None:
+        """`opsets` are the versions of domains by name, that of the default one under ""."""
+        self._opsets = opsets
+        self._tensors = tensors
+        self._known: dict[tuple[str, str], onnx.defs.OpSchema] = {}
+        self._count = 0
+
+    def read(self, nodes: Iterable[NodeProto], depth: int = 0) -> list[Node]:
+        """Return nodes in the order of the file. Raises Invalid, naming the node, for what ONNX doesn't allow."""
+        return [self._node(node, position, depth) for position, node in enumerate(nodes)]
+
+    def _node(self, node: NodeProto, position: int, depth: int) -> Node:
+        self._count += 1
+        if self._count > MOST_NODES:
+            raise Invalid(f"the model has more than {MOST_NODES} nodes, those of its bodies counted")
+        name = node.name or f"#{position}"
+        what = f"node {shown(name)[1:-1]} ({node.op_type[:80]})"
+        for text in (node.name, node.op_type, *node.input, *node.output):
+            if len(text) > LONGEST_NAME:
+                raise Invalid(f"{what}: a name of {len(text)} characters; at most {LONGEST_NAME} are allowed")
+        domain = "" if node.domain in DEFAULT else node.domain
+        key = domain, node.op_type
+        if key not in self._known:
+            self._known[key] = self._schema(domain, node.op_type, what)
+        schema = self._known[key]
+        _check_counts(node, schema, what)
+        attributes: dict[str, Attribute] = {}
+        for attribute in node.attribute:
+            if attribute.name in attributes:
+                raise Invalid(f"{what}: attribute {shown(attribute.name)} is given twice")
+            attributes[attribute.name] = self._attribute(attribute, schema, what, depth)
+        for required, declared in schema.attributes.items():
+            if declared.required and required not in attributes:
+                raise Invalid(f"{what}: attribute {required!r} is missing")
+        operator = f"{domain}:{node.op_type}" if domain else node.op_type
+        return Node(name, operator, tuple(node.input), tuple(node.output), attributes)
+
+    def _schema(self, domain: str, operator: str, what: str) -> onnx.defs.OpSchema:
+        if domain not in ("", *OTHERS):
+            raise Invalid(
+                f"{what}: operators of domain {shown(domain)} are not supported; export the model with "
+                f"operators of ONNX's default domain, {', '.join(OTHERS)} only"
+            )
+        if domain not in self._opsets:
+            raise Invalid(f"{what}: the model doesn't import the operators of domain {shown(domain)}")
+        return schema_of(domain, operator, self._opsets[domain], what)
+
+    def _attribute(
+        self, attribute: AttributeProto, schema: onnx.defs.OpSchema, what: str, depth: int
+    ) -> Attribute:
+        what = f"{what}: attribute {shown(attribute.name)}"
+        declared = schema.attributes.get(attribute.name)
+        if declared is None:
+            raise Invalid(
+                f"{what} is not one of the operator's{did_you_mean(attribute.name, schema.attributes)}"
+            )
+        if attribute.ref_attr_name:
+            raise Invalid(f"{what} refers to an attribute of a function, and is in none")
+        wanted = str(declared.type).rpartition(".")[2]
+        kind = _KINDS.get(attribute.type)
+        if kind != wanted:
+            held = AttributeProto.AttributeType
+            found = held.Name(attribute.type) if attribute.type in held.values() else attribute.type
+            raise Invalid(f"{what} is of type {found}; it must be of type {wanted}")
+        if kind == "GRAPH":
+            return self._body(attribute.g, what, depth + 1)
+        return self._value(attribute, kind, what)
+
+    def _value(self, attribute: AttributeProto, kind: str, what: str) -> Attribute:
+        items = max(len(attribute.floats), len(attribute.ints), len(attribute.strings))
+        if items > MOST_ITEMS:
+            raise Invalid(f"{what} has {items} items; at most {MOST_ITEMS} are allowed")
+        match kind:
+            case "TENSOR":
+                return self._tensors.dense(attribute.t, what)
+            case "SPARSE_TENSOR":
+                return self._tensors.sparse(attribute.sparse_tensor, what)
+            case "TYPE_PROTO":
+                declared = declared_type(attribute.tp, what)
+                if declared is None:
+                    raise Invalid(f"{what} is a type of nothing")
+                return declared
+            case "STRING":
+                return _text(attribute.s, what)
+            case "STRINGS":
+                self._tensors.take_strings(items, what)
+                return tuple(_text(text, what) for text in attribute.strings)
+            case "FLOAT" | "INT":
+                return float(attribute.f) if kind == "FLOAT" else int(attribute.i)
+        return tuple(attribute.floats) if kind == "FLOATS" else tuple(attribute.ints)
+
+    def _body(self, graph: GraphProto, what: str, depth: int) -> Body:
+        if depth > limits.DEEPEST:
+            raise Invalid(f"{what}: graphs within graphs, more than {limits.DEEPEST} deep")
+        try:
+            return self._read_body(graph, depth)
+        except Invalid as error:
+            raise Invalid(f"{what}: {error}") from error
+
+    def _read_body(self, graph: GraphProto, depth: int) -> Body:
+        for kind, ports in (("inputs", graph.input), ("outputs", graph.output)):
+            if len(ports) > limits.MOST_PORTS:
+                raise Invalid(f"the graph has {len(ports)} {kind}; at most {limits.MOST_PORTS} are allowed")
+        check_names("input", [info.name for info in graph.input], "graph")
+        parameters = tuple(
+            Parameter(info.name, declared_type(info.type, f"input {shown(info.name)}"))
+            for info in graph.input
         )
-    if node.op_type not in known:
-        known[node.op_type] = _schema(node.op_type, opset, what)
-    schema = known[node.op_type]
-    _check_counts(node, schema, what)
-    attributes: dict[str, Attribute] = {}
-    for attribute in node.attribute:
-        if attribute.name in attributes:
-            raise Invalid(f"{what}: attribute {shown(attribute.name)} is given twice")
-        attributes[attribute.name] = _attribute(attribute, schema, what)
-    for required, declared in schema.attributes.items():
-        if declared.required and required not in attributes:
-            raise Invalid(f"{what}: attribute {required!r} is missing")
-    return Node(name, node.op_type, tuple(node.input), tuple(node.output), attributes)
+        found = constants(graph, self._tensors)
+        both = next((each.name for each in parameters if each.name in found), None)
+        if both is not None:
+            raise Invalid(f"{shown(both)} is an input of the graph and a constant; bodies have no defaults")
+        outputs = [info.name for info in graph.output]
+        if any(not name or len(name) > LONGEST_NAME for name in outputs):
+            raise Invalid(f"the name of an output of the graph is empty or longer than {LONGEST_NAME}")
+        names = [each.name for each in parameters]
+        nodes = sorted_nodes(self.read(graph.node, depth), [*names, *found], outputs, alone=False)
+        return Body(graph.name[:LONGEST_NAME], parameters, tuple(outputs), found, nodes)
 
 
-def _schema(operator: str, opset: int, what: str) -> onnx.defs.OpSchema:
+def schema_of(domain: str, operator: str, version: int, what: str) -> onnx.defs.OpSchema:
+    """Return ONNX's schema of an operator. Raises Invalid where that version of the domain has none."""
     try:
-        schema = onnx.defs.get_schema(operator, opset, "")
+        schema = onnx.defs.get_schema(operator, version, domain)
     except onnx.defs.SchemaError:
-        names = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
+        names = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
         if operator in names:
             since = min(
                 schema.since_version
                 for schema in onnx.defs.get_all_schemas_with_history()
-                if schema.name == operator and schema.domain == ""
+                if schema.name == operator and schema.domain == domain
             )
-            raise Invalid(f"{what}: the operator is new in opset {since}; the model has {opset}") from None
+            kind = f"version {since} of {domain}" if domain else f"opset {since}"
+            raise Invalid(f"{what}: the operator is new in {kind}; the model has {version}") from None
         raise Invalid(f"{what}: ONNX has no operator of this name{did_you_mean(operator, names)}") from None
     if schema.deprecated:
         raise Invalid(f"{what}: the operator is deprecated since opset {schema.since_version}")
@@ -75,51 +212,6 @@ def _check_counts(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> Non
         if not fewest <= len(names) <= most:
             upper = f" to {most}" if most < 1 << 20 else " or more"
             raise Invalid(f"{what}: it has {len(names)} {kind}; {fewest}{upper} are allowed")
-
-
-_KINDS = {
-    AttributeProto.FLOAT: "FLOAT",
-    AttributeProto.INT: "INT",
-    AttributeProto.STRING: "STRING",
-    AttributeProto.TENSOR: "TENSOR",
-    AttributeProto.FLOATS: "FLOATS",
-    AttributeProto.INTS: "INTS",
-    AttributeProto.STRINGS: "STRINGS",
-}
-
-
-def _attribute(attribute: AttributeProto, schema: onnx.defs.OpSchema, what: str) -> Attribute:
-    what = f"{what}: attribute {shown(attribute.name)}"
-    declared = schema.attributes.get(attribute.name)
-    if declared is None:
-        raise Invalid(f"{what} is not one of the operator's{did_you_mean(attribute.name, schema.attributes)}")
-    kind = _KINDS.get(attribute.type)
-    if kind is None:
-        held = AttributeProto.AttributeType.values()
-        found = (
-            AttributeProto.AttributeType.Name(attribute.type) if attribute.type in held else attribute.type
-        )
-        raise Invalid(f"{what} is of type {found}, which is not supported; control flow isn't either")
-    wanted = str(declared.type).rpartition(".")[2]
-    if wanted != kind:
-        raise Invalid(f"{what} is of type {kind}; it must be of type {wanted}")
-    return _value(attribute, kind, what)
-
-
-def _value(attribute: AttributeProto, kind: str, what: str) -> Attribute:
-    items = max(len(attribute.floats), len(attribute.ints), len(attribute.strings))
-    if items > MOST_ITEMS:
-        raise Invalid(f"{what} has {items} items; at most {MOST_ITEMS} are allowed")
-    if kind == "TENSOR":
-        tensor: np.ndarray[tuple[int, ...], np.dtype[np.generic]] = read_tensor(attribute.t, what)
-        return tensor
-    if kind == "STRING":
-        return _text(attribute.s, what)
-    if kind == "STRINGS":
-        return tuple(_text(text, what) for text in attribute.strings)
-    if kind in ("FLOAT", "INT"):
-        return float(attribute.f) if kind == "FLOAT" else int(attribute.i)
-    return tuple(attribute.floats) if kind == "FLOATS" else tuple(attribute.ints)
 
 
 def _text(data: bytes, what: str) -> str:

@@ -14,8 +14,13 @@ from services.engine.reading.limits import shown
 _MOST_COMPARED = 5000
 
 
-def sorted_nodes(nodes: Sequence[Node], given: Iterable[str], outputs: Iterable[str]) -> tuple[Node, ...]:
+def sorted_nodes(
+    nodes: Sequence[Node], given: Iterable[str], outputs: Iterable[str], *, alone: bool = True
+) -> tuple[Node, ...]:
     """Return the nodes so that each comes after what it reads; `given` are inputs and constants.
+
+    What the graphs in a node read of this one counts as read by the node. Without `alone` the graph is in
+    another, which has the names that it doesn't know itself.
 
     Raises Invalid for a name that is written twice or by nobody, and for a cycle.
     """
@@ -31,16 +36,16 @@ def sorted_nodes(nodes: Sequence[Node], given: Iterable[str], outputs: Iterable[
                 )
             writer[name] = position
     for name in outputs:
-        if name not in writer:
+        if alone and name not in writer:
             raise Invalid(f"nothing writes the model's output {shown(name)}{_hint(name, writer)}")
     waiting = [0] * len(nodes)
     readers: list[list[int]] = [[] for _ in nodes]
     for position, node in enumerate(nodes):
-        for name in {name for name in node.inputs if name}:
-            if name not in writer:
+        for name, reader in node.reads().items():
+            if alone and name not in writer:
                 hint = _hint(name, writer)
-                raise Invalid(f"node {node.origin}: it reads {shown(name)}, which nothing writes{hint}")
-            if writer[name] >= 0:
+                raise Invalid(f"node {reader}: it reads {shown(name)}, which nothing writes{hint}")
+            if writer.get(name, -1) >= 0:
                 waiting[position] += 1
                 readers[writer[name]].append(position)
     ready = [position for position, count in enumerate(waiting) if count == 0]

@@ -10,9 +10,11 @@ from onnx import TensorShapeProto, ValueInfoProto
 from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
 from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.graph import InputType
 from services.engine.domain.program import ValueType
 from services.engine.reading.limits import MOST_AXES, MOST_DIMENSIONS, shown
 from services.engine.reading.tensors import element_type
+from services.engine.reading.types import declared_type
 
 DEFAULT_BOUNDS = (1, 4096)
 LARGEST_SIZE = 1 << 31
@@ -66,42 +68,40 @@ class Dimensions:
 
 def read_inputs(
     inputs: list[ValueInfoProto], wanted: Mapping[str, tuple[int, int]]
-) -> tuple[dict[str, ValueType], Bounds]:
+) -> tuple[dict[str, InputType], Bounds]:
     """Return the types of inputs by name, and the bounds of their dimensions.
 
     `wanted` bounds dimensions by name, both ends included; equal ends fix one, others get `DEFAULT_BOUNDS`.
-    Raises Invalid for inputs that aren't dense tensors of known rank, and for bounds of no dimension.
+    Raises Invalid for inputs of types that plans don't have, and for bounds of no dimension.
     """
     dimensions = Dimensions()
-    shapes = [(info, *_declared(info)) for info in inputs]
-    dimensions.reserve([size.dim_param for _, _, shape in shapes for size in shape.dim])
-    symbolic: dict[str, tuple[Extent | str, ...]] = {}
-    for info, _, shape in shapes:
-        symbolic[info.name] = tuple(
-            _size(dimensions, info.name, axis, size) for axis, size in enumerate(shape.dim)
-        )
+    shapes = {info.name: info.type.tensor_type.shape for info in inputs if _has_shape(info)}
+    dimensions.reserve([size.dim_param for shape in shapes.values() for size in shape.dim])
+    for name, shape in shapes.items():
+        if len(shape.dim) > MOST_AXES:
+            raise Invalid(f"input {shown(name)} has {len(shape.dim)} axes; at most {MOST_AXES} are supported")
+    symbolic = {
+        name: tuple(_size(dimensions, name, axis, size) for axis, size in enumerate(shape.dim))
+        for name, shape in shapes.items()
+    }
     ranges = _bounds(dimensions.names, wanted)
     fixed = {name: low for name, (low, high) in ranges.items() if low == high}
-    types = {}
-    for info, type_, _ in shapes:
-        types[info.name] = ValueType(
-            element_type(type_, f"input {shown(info.name)}"),
-            tuple(_extent(size, fixed) for size in symbolic[info.name]),
-        )
+    types: dict[str, InputType] = {}
+    for info in inputs:
+        what = f"input {shown(info.name)}"
+        if info.name in symbolic:
+            shape_ = tuple(_extent(size, fixed) for size in symbolic[info.name])
+            types[info.name] = ValueType(element_type(info.type.tensor_type.elem_type, what), shape_)
+            continue
+        declared = declared_type(info.type, what)
+        if declared is None:
+            raise Invalid(f"{what} is of no type; declare one")
+        types[info.name] = declared
     return types, Bounds({name: pair for name, pair in ranges.items() if name not in fixed})
 
 
-def _declared(info: ValueInfoProto) -> tuple[int, TensorShapeProto]:
-    what = f"input {shown(info.name)}"
-    kind = info.type.WhichOneof("value")
-    if kind != "tensor_type":
-        raise Invalid(f"{what} is {'of no type' if kind is None else kind}; only dense tensors are supported")
-    tensor = info.type.tensor_type
-    if not tensor.HasField("shape"):
-        raise Invalid(f"{what} declares no shape; its number of axes must be known")
-    if len(tensor.shape.dim) > MOST_AXES:
-        raise Invalid(f"{what} has {len(tensor.shape.dim)} axes; at most {MOST_AXES} are supported")
-    return tensor.elem_type, tensor.shape
+def _has_shape(info: ValueInfoProto) -> bool:
+    return info.type.WhichOneof("value") == "tensor_type" and info.type.tensor_type.HasField("shape")
 
 
 def _size(dimensions: Dimensions, name: str, axis: int, size: TensorShapeProto.Dimension) -> Extent | str:

@@ -1,0 +1,81 @@
+"""What ONNX's own inference of types and shapes says of a model's tensors: a help, never a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
+
+from services.engine.domain.graph import LooseTensor
+from services.engine.reading.limits import DEEPEST
+from services.engine.reading.types import inferred_tensor
+
+_LARGEST_KEPT = 1 << 16
+"""Bytes of a constant that inference may look into: only sizes, axes and the like matter to it."""
+_MOST_BYTES = (1 << 31) - (1 << 20)
+"""Of a message that can be handed to it."""
+
+
+def inferred_types(model: ModelProto) -> dict[str, LooseTensor]:
+    """Return types of tensors by name, those in bodies included; names that mean several things are left out.
+
+    Large constants are left out of what is looked at. Whatever fails yields nothing.
+    """
+    bare = _bare(model)
+    if bare.ByteSize() > _MOST_BYTES:
+        return {}
+    try:
+        inferred = onnx.shape_inference.infer_shapes(
+            bare, check_type=False, strict_mode=False, data_prop=True
+        )
+    except Exception:  # of whatever kind: what is wrong with the model others find, and say better
+        return {}
+    found: dict[str, LooseTensor] = {}
+    several: set[str] = set()
+    for info in _values(inferred.graph, 0):
+        type_ = inferred_tensor(info.type)
+        if type_ is None or not info.name:
+            continue
+        if found.setdefault(info.name, type_) != type_:
+            several.add(info.name)
+    return {name: type_ for name, type_ in found.items() if name not in several}
+
+
+def _values(graph: GraphProto, depth: int) -> Iterator[ValueInfoProto]:
+    if depth > DEEPEST:
+        return
+    yield from graph.input
+    yield from graph.output
+    yield from graph.value_info
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _values(attribute.g, depth + 1)
+
+
+def _bare(model: ModelProto) -> ModelProto:
+    """Return a copy in which large constants are inputs."""
+    bare = ModelProto(ir_version=max(model.ir_version, 4))
+    bare.opset_import.extend(model.opset_import)
+    graph = model.graph
+    bare.graph.name = graph.name
+    bare.graph.node.extend(graph.node)
+    bare.graph.input.extend(graph.input)
+    bare.graph.output.extend(graph.output)
+    bare.graph.value_info.extend(graph.value_info)
+    given = {info.name for info in graph.input}
+    for tensor in graph.initializer:
+        if tensor.data_location == TensorProto.DEFAULT and tensor.ByteSize() <= _LARGEST_KEPT:
+            bare.graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            bare.graph.input.add(name=tensor.name, type=_tensor_type(tensor.data_type, tensor.dims))
+    for sparse in graph.sparse_initializer:
+        if sparse.values.name not in given:
+            declared = _tensor_type(sparse.values.data_type, sparse.dims)
+            bare.graph.input.add(name=sparse.values.name, type=declared)
+    return bare
+
+
+def _tensor_type(number: int, dims: object) -> TypeProto:
+    return onnx.helper.make_tensor_type_proto(number, list(dims))  # type: ignore[call-overload]
