@@ -121,8 +121,8 @@ class Builder(Strings):
     def common_shape(self, *shapes: Shape) -> Shape:
         """Return the shape that all broadcast to.
 
-        Sizes that may differ must be equal in every call, or one of them 1: sizes with names of their own are taken to
-        be equal, what data decide may be either.
+        Sizes that may differ must be equal in every call, or one of them 1: sizes with names of their own
+        are taken to be equal, what data decide may be either.
         """
         rank = max(len(shape) for shape in shapes)
         padded = [(Extent.of(1),) * (rank - len(shape)) + shape for shape in shapes]

@@ -1,8 +1,10 @@
 """A program with control flow: blocks of instructions over values, as decomposition writes them.
 
-Straight instructions are those of `program`; the others run blocks, or work on what isn't a dense array of numbers:
-sequences, strings, tensors whose number of axes isn't known. A *data dimension* is a size that is known once its source
-is: the size of an axis of a value, or an element of an int64 value. `partition` makes straight programs of it.
+Straight instructions are those of `program`; the others run blocks, or work on what isn't a dense array of
+numbers: sequences, strings, tensors whose number of axes isn't known. A *data dimension* is a size that is
+known once its source
+is: the size of an axis of a value, or an element of an int64 value. `partition` makes straight programs of
+it.
 """
 
 from __future__ import annotations

@@ -46,10 +46,11 @@ class Flow(Writer):
     # Sizes that data decide
 
     def sizes(self, value: Value) -> Shape:
-        """Return the elements of an integer vector as sizes, in row-major order; at run time none may be below 0.
+        """Return the elements of an integer vector as sizes, in row-major order.
 
-        What is known when the plan is made costs nothing; otherwise each is a dimension that data decide, and what
-        uses it runs after what computes it. Raises Invalid for more than 256 elements, or an unknown number.
+        At run time none may be below 0. What is known when the plan is made costs nothing; otherwise each is a dimension that data decide,
+        and what uses it runs after what computes it. Raises Invalid for more than 256 elements, or an
+        unknown number.
         """
         found = self.elements(value)
         if found is not None:
@@ -83,8 +84,8 @@ class Flow(Writer):
     ) -> list[Thing]:
         """Apply a host operator.
 
-        `outputs` are what it gives: a type and shape for a tensor of known rank, whose sizes may be given by what
-        the operator promises; a loose tensor of a rank gets sizes that data decide.
+        `outputs` are what it gives: a type and shape for a tensor of known rank, whose sizes may be given
+        by what the operator promises; a loose tensor of a rank gets sizes that data decide.
         """
         numbers = tuple(self._number(value) for value in inputs)
         things: list[Thing] = [
@@ -133,7 +134,7 @@ class Flow(Writer):
     def branch(
         self, condition: Value, then: Callable[[], Sequence[Thing]], otherwise: Callable[[], Sequence[Thing]]
     ) -> list[Thing]:
-        """Return what `then` gives where the condition, one boolean, holds, and what `otherwise` gives elsewhere."""
+        """Return what `then` gives where the condition, one boolean, holds; elsewhere what `otherwise` does."""
         if condition.type is not DataType.BOOL:
             raise Invalid(f"a condition is {condition}, not a boolean")
         if condition.known is not None:
@@ -187,14 +188,14 @@ class Flow(Writer):
         carried: Sequence[Thing],
         body: Callable[[Value, Value, list[Thing]], Round],
     ) -> tuple[list[Thing], list[Value]]:
-        """Run `body` round after round; return what is carried out, and what was collected, stacked along axis 0.
+        """Run `body` round after round; return what is carried out, and stacks of what was collected.
 
         Args:
             trips: how many rounds at most, one integer; None: no limit.
             condition: whether there is a first round, one boolean; None: there is.
             carried: what goes into the first round.
-            body: writes a round; gets its number from 0 (int64), the condition, and what is carried. It is called
-                more than once where sizes turn out to change from round to round.
+            body: writes a round; gets its number from 0 (int64), the condition, and what is carried. It is
+                called more than once where sizes turn out to change from round to round.
 
         Raises Invalid where what is carried changes its type.
         """
@@ -234,8 +235,8 @@ class Flow(Writer):
     ) -> tuple[list[Thing], list[Value]]:
         """Run `body` so many times; return what is carried out, and what was collected, stacked along axis 0.
 
-        It gets the number of its round, an int64, and what is carried, and returns what is carried on, and what is
-        collected. Few rounds are written one after the other.
+        It gets the number of its round, an int64, and what is carried, and returns what is carried on, and
+        what is collected. Few rounds are written one after the other.
         """
         if rounds.constant is None or not 0 < rounds.constant <= UNROLLED:
             return self.loop(
@@ -340,7 +341,7 @@ class Flow(Writer):
         return wider if changed else _Written(code, results, inner, always[0])
 
     def _seen(self, thing: Thing, open_axes: set[int], type_: HeldType | Value) -> Thing:
-        """Return a parameter, or what is carried out, as others see it: only open axes have sizes of their own."""
+        """Return a parameter, or what is carried out, as others see it: open axes have sizes of their own."""
         if not isinstance(type_, Value):
             return self._tensor(thing)
         shape = (None if axis in open_axes else size for axis, size in enumerate(type_.shape))
@@ -373,7 +374,7 @@ def loose(thing: Thing) -> HeldType:
 
 
 def joined(a: HeldType | None, b: HeldType | None) -> HeldType | None:
-    """Return the type of what may be either; None where that is nothing, and for two that don't go together."""
+    """Return the type of what may be either; None for nothing, and for two that don't go together."""
     if a == b or b is None:
         return a
     if a is None:

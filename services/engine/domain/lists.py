@@ -71,7 +71,7 @@ class Lists(Flow):
         return made
 
     def concatenated(self, held: Thing, axis: int, new_axis: bool) -> Thing:
-        """Return the tensors of a sequence that isn't known joined along an axis, or stacked along a new one."""
+        """Return the tensors of a sequence joined along an axis, or stacked along a new one."""
         held = self._list(held)
         element = held.type.element if isinstance(held.type, SequenceOf) else None
         if not isinstance(element, LooseTensor):

@@ -31,7 +31,7 @@ def lower(program: Program, *, model_digest: str, producer: str) -> plans.Plan:
 
 
 def lower_part(program: Program) -> plans.Plan:
-    """Return the plan of a part, whose dimensions are in the order of their names; raises BadProgram as `lower`."""
+    """Return the plan of a part; its dimensions in the order of names. Raises BadProgram as `lower`."""
     return _Lowering(program, sorted(program.bounds.ranges)).plan("", "")
 
 

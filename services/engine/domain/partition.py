@@ -1,9 +1,9 @@
 """Partition: a program with control flow becomes straight parts, and blocks of actions that run them.
 
-Within a block, each straight instruction goes into the first part that it can be in: after the actions that give what it
-reads, and after the part that computes what its sizes depend on. So a block of straight instructions without data
-dimensions is one part, and one of k measurements that build on one another is k + 1. What crosses from part to part, or
-to an action, is in a register; registers are values, by their number.
+Within a block, each straight instruction goes into the first part that it can be in: after the actions that
+give what it reads, and after the part that computes what its sizes depend on. So a block of straight
+instructions without data dimensions is one part, and one of k measurements that build on one another is k +
+1. What crosses from part to part, or to an action, is in a register; registers are values, by their number.
 """
 
 from __future__ import annotations

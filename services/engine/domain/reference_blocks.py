@@ -1,4 +1,4 @@
-"""Runs a `Composed` program the plain way, block by block, before it is parted: the oracle of what plans make of it."""
+"""Runs a `Composed` program the plain way, block by block, before it is parted: the oracle of later stages."""
 
 from __future__ import annotations
 

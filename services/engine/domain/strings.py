@@ -1,7 +1,7 @@
 """Arrays of strings: what moves and compares are their places in a sorted table.
 
-Parts of plans hold numbers only. So an array of strings that is moved, picked from or compared becomes an int64 array
-of places in a table, and is made of both again where something needs the strings themselves.
+Parts of plans hold numbers only. So an array of strings that is moved, picked from or compared becomes an
+int64 array of places in a table, and is made of both again where something needs the strings themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Strings(Lists):
     """The part of `Builder` that knows strings."""
 
     def places(self, *arrays: Value) -> list[Value]:
-        """Return arrays of strings as int64 places in one sorted table: equal where the strings are, and in order."""
+        """Return arrays of strings as int64 places in one sorted table: equal and ordered as the strings."""
         return self._ranked(arrays)[1]
 
     def _ranked(self, arrays: Sequence[Value]) -> tuple[int, list[Value]]:

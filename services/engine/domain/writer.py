@@ -259,7 +259,7 @@ class Writer:
     def _in_block(
         self, parameters: Sequence[Value | Held], write: Callable[[], Sequence[Value | Held]]
     ) -> tuple[BlockCode, list[Value | Held], frozenset[str]]:
-        """Return a block that `write` writes, what it gives back, and the data dimensions that it has within."""
+        """Return a block that `write` writes, what it gives back, and the data dimensions within."""
         if len(self._layers) > DEEPEST_BLOCK:
             raise Invalid(f"control flow is nested more than {DEEPEST_BLOCK} deep")
         bounds = self.bounds

@@ -128,7 +128,7 @@ def _scanned(
 
 
 def _batched_scan(call: Call) -> tuple[Thing, ...]:
-    """Opset 8: everything has a first axis, the batch; lengths of each may be given, which isn't supported."""
+    """Opset 8: everything has a first axis, the batch; lengths of its members aren't supported."""
     if call.optional(0) is not None:
         call.fail("lengths for each member of the batch (input 0) are not supported; convert it to opset 9")
     b, scanned = call.builder, call.integer("num_scan_inputs")

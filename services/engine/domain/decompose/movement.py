@@ -40,7 +40,7 @@ def _reshape(call: Call) -> Value:
 
 
 def _reshape_by_data(call: Call, x: Value, wanted: Value, allow_zero: bool) -> Value:
-    """Reshape to sizes that data decide: zeros and -1 among them are put right before they are read as sizes."""
+    """Reshape to sizes that data decide: zeros and -1 are put right before they are read as sizes."""
     b = call.builder
     wanted = b.cast(wanted, DataType.INT64)
     (rank,) = call.builder.sizes(b.integers(wanted.shape))

@@ -19,7 +19,8 @@ from services.engine.domain.reference import Array
 from services.engine.domain.values import FLOATS, Value, static
 
 Kind = Literal["atomic", "transform", "composite", "static", "control"]
-"""One atomic operator up to broadcasting; movement alone; several; known when the plan is made; control flow and host
+"""One atomic operator up to broadcasting; movement alone; several; known when the plan is made; control
+flow and host
 operators."""
 
 
@@ -68,15 +69,14 @@ class Call:
             return thing
         name = self.node.inputs[index]
         if not isinstance(thing.type, LooseTensor):
-            self.fail(
-                f"input {index} ({name!r}) is {'a sequence' if isinstance(thing.type, SequenceOf) else 'an optional'}, not a tensor"
-            )
+            what = "a sequence" if isinstance(thing.type, SequenceOf) else "an optional"
+            self.fail(f"input {index} ({name!r}) is {what}, not a tensor")
         declared = self.types.get(name)
         rank = thing.type.rank if thing.type.rank is not None else declared.rank if declared else None
         if rank is None:
             self.fail(
-                f"input {index} ({name!r}) has a number of axes that isn't known when the plan is made; declare its shape in "
-                "the model (value_info)"
+                f"input {index} ({name!r}) has a number of axes that isn't known when the plan is made; "
+                "declare its shape in the model (value_info)"
             )
         return self.builder.ranked(thing, rank)
 
