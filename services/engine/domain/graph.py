@@ -61,7 +61,7 @@ class Body:
     """In an order in which they can run."""
 
     def reads(self) -> dict[str, str]:
-        """Return the names that it reads of the graphs around it, each with who reads it: an origin, or ""."""
+        """Return the names that it reads of the graphs around it, each with its reader's origin, or ""."""
         own = {parameter.name for parameter in self.inputs} | self.constants.keys()
         own.update(name for node in self.nodes for name in node.outputs)
         found: dict[str, str] = {}

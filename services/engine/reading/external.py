@@ -1,4 +1,4 @@
-"""Data of constants in files beside the model: opened without leaving the folder, and never past their end."""
+"""Data of constants in files beside the model: opened inside its folder, read within their bounds."""
 
 from __future__ import annotations
 
@@ -71,11 +71,13 @@ class ExternalFiles:
             length = _number(fields, "length", max(whole - offset, 0), what)
             if offset + length > whole:
                 raise Invalid(
-                    f"{what} is at bytes {offset} to {offset + length} of {shown(str(path))}, which has {whole}"
+                    f"{what} is at bytes {offset} to {offset + length} of {shown(str(path))}, which has "
+                    f"{whole}"
                 )
             if length != size:
                 raise Invalid(
-                    f"{what} takes {size_text(size)}, but {size_text(length)} of {shown(str(path))} are its own"
+                    f"{what} takes {size_text(size)}, but {size_text(length)} of {shown(str(path))} are "
+                    "its own"
                 )
             if "checksum" in fields:
                 self._verify(descriptor, str(path), fields["checksum"], what)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, TypeProto
 
 from services.engine.domain.graph import LooseTensor
 from services.engine.reading.limits import DEEPEST
@@ -18,36 +19,45 @@ _MOST_BYTES = (1 << 31) - (1 << 20)
 
 
 def inferred_types(model: ModelProto) -> dict[str, LooseTensor]:
-    """Return types of tensors by name, those in bodies included; names that mean several things are left out.
+    """Return types of tensors by name, in bodies too; names that mean several things are left out."""
+    found: dict[str, LooseTensor] = {}
+    several: set[str] = set()
+    for name, declared in _inferred(model):
+        type_ = inferred_tensor(declared)
+        if type_ is not None and found.setdefault(name, type_) != type_:
+            several.add(name)
+    return {name: type_ for name, type_ in found.items() if name not in several}
 
-    Large constants are left out of what is looked at. Whatever fails yields nothing.
-    """
+
+def inferred_protos(model: ModelProto) -> dict[str, TypeProto]:
+    """Return types of values as ONNX writes them, by name; of names that mean several things, the last."""
+    return dict(_inferred(model))
+
+
+def _inferred(model: ModelProto) -> Iterator[tuple[str, TypeProto]]:
+    """Yield names and types. Large constants aren't looked into. Whatever fails yields nothing."""
     bare = _bare(model)
     if bare.ByteSize() > _MOST_BYTES:
-        return {}
+        return
     try:
         inferred = onnx.shape_inference.infer_shapes(
             bare, check_type=False, strict_mode=False, data_prop=True
         )
     except Exception:  # of whatever kind: what is wrong with the model others find, and say better
-        return {}
-    found: dict[str, LooseTensor] = {}
-    several: set[str] = set()
-    for info in _values(inferred.graph, 0):
-        type_ = inferred_tensor(info.type)
-        if type_ is None or not info.name:
-            continue
-        if found.setdefault(info.name, type_) != type_:
-            several.add(info.name)
-    return {name: type_ for name, type_ in found.items() if name not in several}
+        return
+    for tensor in model.graph.initializer:
+        yield tensor.name, _tensor_type(tensor.data_type, tensor.dims)
+    yield from _values(inferred.graph, 0)
 
 
-def _values(graph: GraphProto, depth: int) -> Iterator[ValueInfoProto]:
+def _values(graph: GraphProto, depth: int) -> Iterator[tuple[str, TypeProto]]:
     if depth > DEEPEST:
         return
-    yield from graph.input
-    yield from graph.output
-    yield from graph.value_info
+    for info in itertools.chain(graph.input, graph.output, graph.value_info):
+        if info.name and info.type.WhichOneof("value") is not None:
+            yield info.name, info.type
+    for tensor in graph.initializer:
+        yield tensor.name, _tensor_type(tensor.data_type, tensor.dims)
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):

@@ -16,8 +16,9 @@ from libs.common.sizes import size_text
 from services.engine.domain.check_graph import check_graph
 from services.engine.domain.graph import Graph
 from services.engine.reading import limits
+from services.engine.reading.expansion import expanded
 from services.engine.reading.external import ExternalFiles
-from services.engine.reading.functions import expanded, inlined
+from services.engine.reading.functions import inlined
 from services.engine.reading.inference import inferred_types
 from services.engine.reading.nodes import Nodes, check_names, constants
 from services.engine.reading.ordering import sorted_nodes

@@ -1,4 +1,4 @@
-"""Nodes: held against ONNX's own schema of their operator, their attributes made plain, graphs in them read."""
+"""Nodes: held against ONNX's own schema of their operator; attributes made plain, graphs in them read."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Nodes:
         self._count = 0
 
     def read(self, nodes: Iterable[NodeProto], depth: int = 0) -> list[Node]:
-        """Return nodes in the order of the file. Raises Invalid, naming the node, for what ONNX doesn't allow."""
+        """Return nodes in the file's order. Raises Invalid, naming the node, for what ONNX doesn't allow."""
         return [self._node(node, position, depth) for position, node in enumerate(nodes)]
 
     def _node(self, node: NodeProto, position: int, depth: int) -> Node:

@@ -53,10 +53,10 @@ def sorted_nodes(
     while ready:
         position = heapq.heappop(ready)
         result.append(nodes[position])
-        for reader in readers[position]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, reader)
+        for after in readers[position]:
+            waiting[after] -= 1
+            if waiting[after] == 0:
+                heapq.heappush(ready, after)
     if len(result) < len(nodes):
         stuck = next(nodes[position].origin for position, count in enumerate(waiting) if count)
         raise Invalid(f"node {stuck} is on or behind a cycle: it waits for its own output")

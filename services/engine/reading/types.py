@@ -37,7 +37,8 @@ def declared_type(declared: TypeProto, what: str, depth: int = 0) -> Declared | 
             return OptionalOf(element)
         case other:
             raise Invalid(
-                f"{what} is {other}; tensors, sequences and optionals are supported, no maps and no sparse tensors"
+                f"{what} is {other}; tensors, sequences and optionals are supported, no maps and no sparse "
+                "tensors"
             )
 
 

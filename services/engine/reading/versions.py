@@ -55,7 +55,8 @@ def modern(model: ModelProto, opsets: Mapping[str, int]) -> tuple[ModelProto, di
     except Exception as error:  # whatever the C++ code says of what it doesn't know
         text = " ".join(str(error).split())[:300]
         raise Invalid(
-            f"the model has opset {version}, which can't be made opset {OLDEST_OPSET}: {text}; export it again"
+            f"the model has opset {version}, which can't be made opset {OLDEST_OPSET}: {text}; export it "
+            "again"
         ) from error
     return converted, {**opsets, "": OLDEST_OPSET}
 

@@ -19,7 +19,7 @@ from services.engine.domain.decompose.walk import decompose
 from services.engine.domain.reference import interpret
 from services.engine.domain.registry import REGISTRY
 from services.engine.reading import read_model
-from services.engine.reading.functions import EXPANDED
+from services.engine.reading.expansion import EXPANDED
 from services.engine.reading.tensors import TYPES
 
 Case = tuple[str, onnx.ModelProto, list[Any], list[Any]]
