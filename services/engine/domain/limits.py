@@ -11,10 +11,13 @@ MAX_MODEL_BYTES = 512 * 1024**2
 """Of an ONNX file."""
 MAX_PLAN_BYTES = 600 * 1024**2
 """Of a plan: its constants and little else."""
+MAX_EXTERNAL_FILES = 1024
+"""That a model keeps its data in."""
 MAX_DIMENSIONS = 64
 MAX_DIMENSION = 2**31 - 1
 DEFAULT_BOUNDS = (1, 4096)
 _LONGEST_NAME = 256
+_LONGEST_PATH = 1024
 
 
 def check_dimensions(dimensions: list[tuple[str, int, int]]) -> Mapping[str, tuple[int, int]]:
@@ -42,6 +45,27 @@ def check_dimensions(dimensions: list[tuple[str, int, int]]) -> Mapping[str, tup
             )
         found[name] = (low, high)
     return dict(sorted(found.items()))
+
+
+def check_external_path(path: str) -> str:
+    """Return a path within the folder of a model, which a file with its data has there.
+
+    Raises Invalid for what is no relative path of plain parts: it would lead elsewhere, or differ by system.
+    """
+    parts = path.split("/")
+    if (
+        not 0 < len(path) <= _LONGEST_PATH
+        or any(part in ("", ".", "..") or len(part) > _LONGEST_NAME for part in parts)
+        or any(ord(letter) < 32 or letter in "\\\x7f" for letter in path)
+        or (len(parts[0]) == 2 and parts[0][1] == ":")
+        or not path.isprintable()
+    ):
+        raise Invalid(
+            f"{shown(path)} is the name of no file in the model's folder: use a relative path with '/' and "
+            "without '..'",
+            reason="BAD_PATH",
+        )
+    return path
 
 
 def _bad(text: str, field: str) -> Invalid:

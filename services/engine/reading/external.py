@@ -13,33 +13,12 @@ from onnx import TensorProto
 
 from libs.common.errors import Invalid
 from libs.common.sizes import size_text
-from services.engine.reading.limits import LONGEST_NAME, MOST_BYTES, shown
+from services.engine.domain.limits import check_external_path
+from services.engine.reading.limits import MOST_BYTES, shown
 
 _KEYS = ("location", "offset", "length", "checksum", "basepath")
 _LONGEST_NUMBER = 20
 _CHUNK = 1 << 20
-
-
-def external_path(location: str) -> PurePosixPath:
-    """Return where a file lies within the model's folder.
-
-    Raises Invalid for what is no relative path, or would leave the folder.
-    """
-    path = PurePosixPath(location)
-    parts = location.split("/")
-    if (
-        not 0 < len(location) <= LONGEST_NAME
-        or path.is_absolute()
-        or any(part in ("", ".", "..") for part in parts[:-1])
-        or parts[-1] in ("", ".", "..")
-        or any(ord(letter) < 32 or letter == "\\" for letter in location)
-        or (len(parts[0]) == 2 and parts[0][1] == ":")
-    ):
-        raise Invalid(
-            f"the file {shown(location)} is named as none in the model's folder: use a relative path with "
-            "'/' and without '..'"
-        )
-    return path
 
 
 class ExternalFiles:
@@ -57,7 +36,7 @@ class ExternalFiles:
         """
         fields = _fields(tensor, what)
         try:
-            path = external_path(fields.get("location", ""))
+            path = PurePosixPath(check_external_path(fields.get("location", "")))
         except Invalid as error:
             raise Invalid(f"{what}: {error}") from error
         if self._folder is None:

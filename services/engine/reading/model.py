@@ -24,7 +24,7 @@ from services.engine.reading.nodes import Nodes, check_names, constants
 from services.engine.reading.ordering import sorted_nodes
 from services.engine.reading.shapes import read_inputs
 from services.engine.reading.tensors import Tensors
-from services.engine.reading.versions import modern, opsets_of
+from services.engine.reading.versions import modernised, opsets_of
 
 
 def read_model(
@@ -47,7 +47,7 @@ def read_model(
             node or value.
     """
     model = inlined(_parsed(data))
-    model, opsets = modern(model, opsets_of(model))
+    opsets = modernised(model, opsets_of(model))
     model = expanded(model, opsets)
     graph = model.graph
     _check_sizes(graph)

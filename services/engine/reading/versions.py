@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import onnx
-from onnx import ModelProto, version_converter
+from onnx import ModelProto
 
 from libs.common.errors import Invalid
-from services.engine.reading.functions import every_node
 from services.engine.reading.limits import OLDEST_OPSET
-from services.engine.reading.nodes import DEFAULT, OTHERS, schema_of
+from services.engine.reading.nodes import DEFAULT, OTHERS
+from services.engine.reading.renewal import renew
 
 
 def opsets_of(model: ModelProto) -> dict[str, int]:
@@ -39,26 +39,16 @@ def opsets_of(model: ModelProto) -> dict[str, int]:
     return found
 
 
-def modern(model: ModelProto, opsets: Mapping[str, int]) -> tuple[ModelProto, dict[str, int]]:
-    """Return a model of opset 7 or newer that computes the same, and its versions.
+def modernised(model: ModelProto, opsets: Mapping[str, int]) -> dict[str, int]:
+    """Make a model of opset 1 to 6 one of opset 7 that computes the same, in place; return its versions.
 
-    Raises Invalid, naming the node, for what ONNX's converter can't make of opset 7.
+    Raises Invalid, naming the node, for what can't be written so.
     """
     version = opsets.get("", OLDEST_OPSET)
     if version >= OLDEST_OPSET:
-        return model, dict(opsets)
-    for position, node in enumerate(every_node(model.graph.node)):
-        if node.domain in DEFAULT:
-            schema_of("", node.op_type, version, f"node {node.name or f'#{position}'} ({node.op_type[:80]})")
-    try:
-        converted = version_converter.convert_version(model, OLDEST_OPSET)
-    except Exception as error:  # whatever the C++ code says of what it doesn't know
-        text = " ".join(str(error).split())[:300]
-        raise Invalid(
-            f"the model has opset {version}, which can't be made opset {OLDEST_OPSET}: {text}; export it "
-            "again"
-        ) from error
-    return converted, {**opsets, "": OLDEST_OPSET}
+        return dict(opsets)
+    renew(model, version)
+    return {**opsets, "": OLDEST_OPSET}
 
 
 def _named(domain: str) -> str:
