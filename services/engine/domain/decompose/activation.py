@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.generation import arange
@@ -22,10 +23,13 @@ def _parts(b: Builder, x: Value) -> tuple[Value, Value]:
     return b.binary("max", x, zero), b.binary("min", x, zero)
 
 
-def _leaky(call: Call) -> Value:
-    x, b = call.floats(call.input(0)), call.builder
+def _leaky_of(b: Builder, x: Value, alpha: float) -> Value:
     above, below = _parts(b, x)
-    return b.binary("add", above, b.binary("mul", below, b.scalar(call.number("alpha", 0.01), x.type)))
+    return b.binary("add", above, b.binary("mul", below, b.scalar(alpha, x.type)))
+
+
+def _leaky(call: Call) -> Value:
+    return _leaky_of(call.builder, call.floats(call.input(0)), call.number("alpha", 0.01))
 
 
 def _prelu(call: Call) -> Value:
@@ -60,10 +64,13 @@ def _selu(call: Call) -> Value:
     return b.binary("mul", _exponential(b, x, alpha), b.scalar(gamma, x.type))
 
 
-def _thresholded(call: Call) -> Value:
-    x, b = call.floats(call.input(0)), call.builder
-    passes = b.binary("lt", b.scalar(call.number("alpha", 1.0), x.type), x)
+def _thresholded_of(b: Builder, x: Value, alpha: float) -> Value:
+    passes = b.binary("lt", b.scalar(alpha, x.type), x)
     return b.where(passes, x, b.scalar(0, x.type))
+
+
+def _thresholded(call: Call) -> Value:
+    return _thresholded_of(call.builder, call.floats(call.input(0)), call.number("alpha", 1.0))
 
 
 def _shrink(call: Call) -> Value:
@@ -118,9 +125,12 @@ def _softplus(call: Call) -> Value:
     return _softplus_of(call.builder, call.floats(call.input(0)))
 
 
-def _softsign(call: Call) -> Value:
-    x, b = call.floats(call.input(0)), call.builder
+def _softsign_of(b: Builder, x: Value) -> Value:
     return b.binary("div", x, b.binary("add", b.scalar(1, x.type), b.unary("abs", x)))
+
+
+def _softsign(call: Call) -> Value:
+    return _softsign_of(call.builder, call.floats(call.input(0)))
 
 
 def _mish(call: Call) -> Value:
@@ -199,6 +209,55 @@ def _hardmax(call: Call) -> Value:
     lifted = b.reshape(largest, (*flat.shape[:axis], Extent.of(1), *flat.shape[axis + 1 :]))
     places = b.reshape(arange(b, size), (size, *[Extent.of(1)] * (flat.rank - 1 - axis)))
     return b.reshape(b.cast(b.binary("eq", lifted, places), x.type), x.shape)
+
+
+def bent_by(
+    call: Call, name: str, alphas: Iterator[float], betas: Iterator[float]
+) -> Callable[[Value], Value]:
+    """Return the activation of a recurrent layer; it takes its numbers from `alphas` and `betas`.
+
+    Raises Invalid for a name that ONNX doesn't have.
+    """
+    b = call.builder
+
+    def number(given: Iterator[float], default: float) -> float:
+        return next(given, default)
+
+    match name.casefold():
+        case "relu":
+            return lambda x: b.binary("max", x, b.scalar(0, x.type))
+        case "tanh":
+            return lambda x: b.unary("tanh", x)
+        case "sigmoid":
+            return lambda x: sigmoid(b, x)
+        case "affine":
+            alpha, beta = number(alphas, 1.0), number(betas, 0.0)
+            return lambda x: b.binary(
+                "add", b.binary("mul", x, b.scalar(alpha, x.type)), b.scalar(beta, x.type)
+            )
+        case "leakyrelu":
+            alpha = number(alphas, 0.01)
+            return lambda x: _leaky_of(b, x, alpha)
+        case "thresholdedrelu":
+            alpha = number(alphas, 1.0)
+            return lambda x: _thresholded_of(b, x, alpha)
+        case "scaledtanh":
+            alpha, beta = number(alphas, 1.0), number(betas, 1.0)
+            return lambda x: b.binary(
+                "mul", b.unary("tanh", b.binary("mul", x, b.scalar(beta, x.type))), b.scalar(alpha, x.type)
+            )
+        case "hardsigmoid":
+            alpha, beta = number(alphas, 0.2), number(betas, 0.5)
+            return lambda x: _hard_gate(b, x, alpha, beta)
+        case "elu":
+            alpha = number(alphas, 1.0)
+            return lambda x: _exponential(b, x, alpha)
+        case "softsign":
+            return lambda x: _softsign_of(b, x)
+        case "softplus":
+            return lambda x: _softplus_of(b, x)
+    known = "Relu, Tanh, Sigmoid, Affine, LeakyRelu, ThresholdedRelu, ScaledTanh, HardSigmoid, Elu, Softsign"
+    call.fail(f"activation {name[:80]!r} is not supported; use one of {known}, Softplus")
 
 
 OPERATORS = (
