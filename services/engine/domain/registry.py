@@ -23,7 +23,9 @@ from services.engine.domain.decompose import (
     recurrent,
     reduction,
     resampling,
+    sampling,
     sequences,
+    signal,
     slicing,
 )
 from services.engine.domain.decompose.operator import Operator
@@ -45,7 +47,9 @@ _FAMILIES = (
     recurrent,
     reduction,
     resampling,
+    sampling,
     sequences,
+    signal,
     slicing,
 )
 
