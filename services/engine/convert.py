@@ -21,8 +21,8 @@ from libs.runtime.numpy_types import DTYPES
 from libs.runtime.plan import DataType
 from services.engine.domain.decompose.operator import Operator
 from services.engine.domain.explain import Explanation, StepText, TensorText
-from services.engine.domain.limits import check_dimensions
-from services.engine.domain.model import Stage
+from services.engine.domain.limits import MAX_EXTERNAL_FILES, check_dimensions, check_external_path
+from services.engine.domain.model import Model, Stage
 from services.engine.domain.optimiser import Optimised
 
 Array = npt.NDArray[Any]
@@ -52,10 +52,34 @@ def dimensions(messages: Iterable[engine_pb2.DimensionBounds]) -> Mapping[str, t
     return check_dimensions([(each.name, each.minimum, each.maximum) for each in messages])
 
 
-def subject(request: engine_pb2.ExplainRequest) -> tuple[BlobRef | None, BlobRef | None]:
+def model_of(request: engine_pb2.OptimizeRequest | engine_pb2.ExplainRequest) -> Model:
+    """Return the model that a request is about; raise Invalid for files of its data that are nowhere."""
+    data = request.external_data
+    if len(data) > MAX_EXTERNAL_FILES:
+        raise Invalid(
+            f"external_data: {len(data)} files are more than {MAX_EXTERNAL_FILES}",
+            reason="TOO_MANY",
+            metadata={"field": "external_data"},
+        )
+    files = {}
+    for path in sorted(data):
+        try:
+            files[check_external_path(path)] = BlobRef.from_proto(data[path])
+        except Invalid as error:
+            raise Invalid(
+                f"external_data: {error.message}", reason=error.reason, metadata={"field": "external_data"}
+            ) from error
+    return Model(BlobRef.from_proto(request.model), files)
+
+
+def subject(request: engine_pb2.ExplainRequest) -> tuple[Model | None, BlobRef | None]:
     """Return the (model, plan) to explain, one of which is None; raise Invalid for neither."""
     if request.HasField("model"):
-        return BlobRef.from_proto(request.model), None
+        return model_of(request), None
+    if request.external_data:
+        raise Invalid(
+            "external_data: a plan has its data in it; leave them out", metadata={"field": "external_data"}
+        )
     if not request.HasField("plan"):
         raise Invalid("subject: is missing; give a model or a plan", metadata={"field": "subject"})
     if request.dimensions:

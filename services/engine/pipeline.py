@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 from libs.common.errors import Invalid
@@ -59,7 +60,11 @@ class Stages:
 
 
 def compile_model(
-    data: bytes, dimensions: Mapping[str, tuple[int, int]], producer: str, stages: Stages
+    data: bytes,
+    dimensions: Mapping[str, tuple[int, int]],
+    producer: str,
+    stages: Stages,
+    folder: Path | None = None,
 ) -> Compiled:
     """Return the plan of an ONNX model, not yet verified.
 
@@ -68,6 +73,7 @@ def compile_model(
         dimensions: smallest and largest size of symbolic dimensions; others take the defaults.
         producer: whom the plan names as its maker.
         stages: told of each stage that ends.
+        folder: holds the files that the model keeps its data in; None where it has none.
 
     Raises:
         Invalid: when the file isn't a model that can be read, naming the node or value.
@@ -75,7 +81,7 @@ def compile_model(
     """
     graph = stages.run(
         "read",
-        lambda: read_model(data, dimensions),
+        lambda: read_model(data, dimensions, folder),
         lambda graph: f"{_several(len(graph.nodes), 'node')} of opset {graph.opset}",
     )
 

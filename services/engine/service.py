@@ -52,7 +52,7 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
         """See the proto."""
         events = self._optimiser.optimise(
             own_tenant(request.parent),
-            BlobRef.from_proto(request.model),
+            convert.model_of(request),
             convert.dimensions(request.dimensions),
             validate_only=request.validate_only,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ MAX_MEMORY_BYTES = 256 * 1024**2
 MAX_CALCULATIONS = 4_000_000_000
 """Sizes of dimensions that take more for a call aren't tried, but for the smallest."""
 _LONGEST_TEXT = 500
+_FILES = "session.model_external_initializers_file_folder_path"
 _PATH = re.compile(r"(?:/[\w.@+-]+){2,}")
 
 Array = npt.NDArray[Any]
@@ -44,8 +46,11 @@ Run = Callable[[Feed], Mapping[str, Array]]
 class Peer:
     """A model in ONNX Runtime: one thread, no optimiser, no arena."""
 
-    def __init__(self, model: bytes) -> None:
-        """Load the file's bytes; raises Invalid when ONNX Runtime can't."""
+    def __init__(self, model: bytes, folder: Path | None = None) -> None:
+        """Load the file's bytes; raises Invalid when ONNX Runtime can't.
+
+        `folder` holds the files that it keeps its data in.
+        """
         # It takes a while to import, and only workers need it.
         import onnxruntime as ort
 
@@ -54,6 +59,8 @@ class Peer:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.log_severity_level = 4
+        if folder is not None:
+            options.add_session_config_entry(_FILES, str(folder))
         with _peer_errors("can't load the model"):
             self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self._names = [output.name for output in self._session.get_outputs()]

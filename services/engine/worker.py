@@ -2,8 +2,9 @@
 
 It works on a file that anybody may have made, with parsers written in C++: so it is a process of its own,
 with bounds on memory, processor time and the files it writes, that dies with its parent. FOLDER holds
-`model.onnx` and `job.json`; the plan is left in `plan.bin`, and what happens is told as lines of JSON on
-standard output, which `services.engine.crew` reads and doesn't trust.
+`model.onnx`, `job.json` and, in `data`, the files that the model keeps its data in; the plan is left in
+`plan.bin`, and what happens is told as lines of JSON on standard output, which `services.engine.crew` reads
+and doesn't trust.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from libs.common import errors
 from libs.common.sizes import size_text
 from services.engine.domain.model import Stage, Verdict
 
-MODEL, JOB, PLAN = "model.onnx", "job.json", "plan.bin"
+MODEL, DATA, JOB, PLAN = "model.onnx", "data", "job.json", "plan.bin"
 _PR_SET_PDEATHSIG = 1
 _MOST_FILE_BYTES = 1 << 30
 
@@ -61,13 +62,14 @@ def _make(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     data = (folder / MODEL).read_bytes()
     stages = Stages(_tell_stage)
     dimensions = {name: (low, high) for name, (low, high) in job["dimensions"].items()}
-    compiled = compile_model(data, dimensions, job["producer"], stages)
+    beside = folder / DATA if (folder / DATA).is_dir() else None
+    compiled = compile_model(data, dimensions, job["producer"], stages, beside)
     verdict: Verdict | None = None
     if job["verify"]:
         seed = int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
         verdict = stages.run(
             "verify",
-            lambda: verify(compiled.plan, Peer(data).run, seed),
+            lambda: verify(compiled.plan, Peer(data, beside).run, seed),
             lambda found: f"{found.comparisons} comparisons, largest error {found.max_error:.1e}",
         )
     plan = encode(compiled.plan)

@@ -12,11 +12,12 @@ from isthmus.engine.v1 import engine_pb2, engine_pb2_grpc
 from libs.cli.blobs import download, stat, upload
 from libs.cli.files import check_target
 from libs.cli.main import Group
+from libs.cli.onnx_files import external_files
 from libs.cli.output import as_dict, human_bytes, human_seconds
 from libs.cli.session import Session, with_session
 from libs.cli.tensors import read_inputs, tensor_to_json, tensors_from_json, type_name
 from libs.cli.values import BOUNDS
-from libs.common.errors import Internal, NotFound
+from libs.common.errors import Internal, Invalid, NotFound
 from libs.runtime.workload import workload as count_kernels
 
 _OPTIMIZE_S = 3600.0
@@ -64,6 +65,33 @@ def _blob(session: Session, subject: str) -> manifest_pb2.BlobRef:
             f"{subject}: there is no such file, and it is no digest ({_DIGEST}...)", reason="NO_FILE"
         )
     return upload(session, path)
+
+
+def _data(session: Session, subject: str) -> dict[str, manifest_pb2.BlobRef]:
+    """Upload the files that a model keeps its data in; return them by their path in its folder.
+
+    A model that is named by its digest comes alone.
+
+    Raises:
+        Invalid: for a path that leads out of the model's folder.
+        NotFound: for a file that isn't there.
+    """
+    if subject.startswith(_DIGEST):
+        return {}
+    folder = Path(subject).parent
+    files = {}
+    for name in external_files(Path(subject)):
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()) or Path(name).is_absolute():
+            raise Invalid(
+                f"{subject}: keeps its data in {name!r}, outside of its own folder; move the file there and "
+                "save the model again",
+                reason="BAD_PATH",
+            )
+        if not path.exists():
+            raise NotFound(f"{subject}: keeps its data in {name!r}, which isn't beside it", reason="NO_FILE")
+        files[name] = upload(session, path)
+    return files
 
 
 def _shape(spec: engine_pb2.TensorSpec) -> str:
@@ -116,6 +144,8 @@ def optimize(
 ) -> None:
     """Make a plan of MODEL, an ONNX file or the digest of one; it is checked against ONNX Runtime.
 
+    Files that it keeps its data in are sent along; they must lie in its folder.
+
     A model with an operator that can't be read, or whose plan computes something else, is refused.
     """
     if out and dry_run:
@@ -126,6 +156,7 @@ def optimize(
         parent=str(session.tenant),
         model=_blob(session, file),
         dimensions=_dimensions(bounds),
+        external_data=_data(session, file),
         validate_only=dry_run,
     )
     result = None
@@ -170,6 +201,9 @@ def explain(
     blob = _blob(session, subject)
     request = engine_pb2.ExplainRequest(parent=str(session.tenant), dimensions=_dimensions(bounds))
     (request.plan if is_plan else request.model).CopyFrom(blob)
+    if not is_plan:
+        for path, data in _data(session, subject).items():
+            request.external_data[path].CopyFrom(data)
     found = session.call(_stub(session).Explain, request, timeout_s=_OPTIMIZE_S).explanation
     session.output.message(found, _rows(found))
     if steps and not session.output.as_json:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from libs.common.blobs import BlobRef
 from services.engine.domain.explain import Origins
 
 STAGES = ("read", "decompose", "merge", "lower", "verify")
 """In order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model to work on, as files of a tenant."""
+
+    file: BlobRef
+    """The ONNX file."""
+    data: Mapping[str, BlobRef] = field(default_factory=dict)
+    """Files that it keeps its data in, by their path in its folder."""
+
+    @property
+    def size_bytes(self) -> int:
+        """All together."""
+        return self.file.size_bytes + sum(ref.size_bytes for ref in self.data.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,14 @@ from typing import Protocol
 
 from libs.common.blobs import BlobRef
 from libs.common.errors import Internal, Invalid
+from libs.common.names import shown
 from libs.common.sizes import size_text
 from libs.runtime.check import check_plan
 from libs.runtime.codec import decode
 from services.engine.domain.budget import Budget
 from services.engine.domain.explain import Explanation, Origins, explain
 from services.engine.domain.limits import MAX_MODEL_BYTES, MAX_PLAN_BYTES
-from services.engine.domain.model import Made, Stage, Verdict
+from services.engine.domain.model import Made, Model, Stage, Verdict
 from services.engine.domain.turns import Turns
 
 
@@ -66,7 +67,7 @@ class Crew(Protocol):
     def make(
         self, folder: Path, dimensions: Mapping[str, tuple[int, int]], *, verify: bool
     ) -> AsyncGenerator[Stage | Made, None]:
-        """Work on `folder`/model.onnx: yield each stage that ends, then what was made."""
+        """Work on `folder`/model.onnx and its data in `folder`/data: yield stages, then what was made."""
         ...
 
 
@@ -113,7 +114,7 @@ class Optimiser:
     async def optimise(
         self,
         tenant: str,
-        model: BlobRef,
+        model: Model,
         dimensions: Mapping[str, tuple[int, int]],
         *,
         validate_only: bool,
@@ -128,7 +129,7 @@ class Optimiser:
             Exhausted: when too many models are being worked on, or too large plans held.
         """
         _check_size(model)
-        await self._blobs.check(tenant, model)
+        await self._check(tenant, model)
         key = self._key(model, dimensions)
         with contextlib.ExitStack() as holding:
             # Whoever waits for its turn finds the first one's plan in the cache.
@@ -163,7 +164,7 @@ class Optimiser:
     async def explain(
         self,
         tenant: str,
-        model: BlobRef | None,
+        model: Model | None,
         plan: BlobRef | None,
         dimensions: Mapping[str, tuple[int, int]],
     ) -> Explanation:
@@ -180,7 +181,7 @@ class Optimiser:
         if model is None:
             raise Internal("neither a model nor a plan is to be explained")
         _check_size(model)
-        await self._blobs.check(tenant, model)
+        await self._check(tenant, model)
         with self._budget.hold(model.size_bytes):
             made = await self._cache.get(self._key(model, dimensions))
             if made is not None:
@@ -192,19 +193,29 @@ class Optimiser:
             raise Internal("a worker made nothing")
         return await asyncio.to_thread(explain_bytes, made.plan, made.origins)
 
+    async def _check(self, tenant: str, model: Model) -> None:
+        await self._blobs.check(tenant, model.file)
+        for ref in sorted(set(model.data.values()), key=lambda ref: ref.digest):
+            await self._blobs.check(tenant, ref)
+
     async def _make(
-        self, tenant: str, model: BlobRef, dimensions: Mapping[str, tuple[int, int]], *, verify: bool
+        self, tenant: str, model: Model, dimensions: Mapping[str, tuple[int, int]], *, verify: bool
     ) -> AsyncGenerator[Stage | Made, None]:
         async with self._crew.place() as folder:
-            await self._blobs.download(tenant, model, folder / "model.onnx")
+            await self._blobs.download(tenant, model.file, folder / "model.onnx")
+            for path, ref in model.data.items():
+                place = folder / "data" / path
+                await asyncio.to_thread(_make_room, place, path)
+                await self._blobs.download(tenant, ref, place)
             async with contextlib.aclosing(self._crew.make(folder, dimensions, verify=verify)) as events:
                 async for event in events:
                     if isinstance(event, Stage):
                         self._meter.stage(event)
                     yield event
 
-    def _key(self, model: BlobRef, dimensions: Mapping[str, tuple[int, int]]) -> str:
-        text = json.dumps([model.digest, sorted(dimensions.items()), self._producer])
+    def _key(self, model: Model, dimensions: Mapping[str, tuple[int, int]]) -> str:
+        data = sorted((path, ref.digest) for path, ref in model.data.items())
+        text = json.dumps([model.file.digest, data, sorted(dimensions.items()), self._producer])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -215,11 +226,23 @@ def explain_bytes(content: bytes, origins: Origins | None = None) -> Explanation
     return explain(plan, origins)
 
 
-def _check_size(model: BlobRef) -> None:
-    if not 0 < model.size_bytes <= MAX_MODEL_BYTES:
+def _check_size(model: Model) -> None:
+    if not model.file.size_bytes > 0 or model.size_bytes > MAX_MODEL_BYTES:
+        what = f"with its data {size_text(model.size_bytes)}" if model.data else size_text(model.size_bytes)
         raise Invalid(
-            f"model.size_bytes: has {size_text(model.size_bytes)}; "
-            f"1 byte to {size_text(MAX_MODEL_BYTES)} are allowed",
+            f"model.size_bytes: has {what}; 1 byte to {size_text(MAX_MODEL_BYTES)} are allowed",
             reason="MODEL_TOO_LARGE",
             metadata={"field": "model.size_bytes"},
         )
+
+
+def _make_room(place: Path, path: str) -> None:
+    """Make the folders that a file goes into; raises Invalid where another file is in the way."""
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        raise Invalid(
+            f"external_data: {shown(path)} lies in what is a file itself, or its name is too long",
+            reason="BAD_PATH",
+            metadata={"field": "external_data"},
+        ) from None

@@ -32,10 +32,17 @@ def numpy_type(type_: DataType) -> np.dtype[np.generic]:
     return np.dtype(type_.name.lower())
 
 
+_OTHER_NAMES = {"FLOAT8E8M0FNU": "FLOAT8E8M0", "FLOAT4E2M1FN": "FLOAT4E2M1"}
+"""Types that ml_dtypes calls otherwise."""
+
+
 def data_type(dtype: np.dtype[np.generic]) -> DataType:
     """Return the type of elements of a numpy type; raises Invalid for one that plans don't know."""
+    if dtype == np.object_:
+        return DataType.STRING
+    name = dtype.name.upper().replace("_", "")
     try:
-        return DataType[dtype.name.upper()]
+        return DataType[_OTHER_NAMES.get(name, name)]
     except KeyError:
         known = ", ".join(member.name.lower() for member in DataType)
         raise Invalid(f"elements of type {dtype} are not supported; use one of {known}") from None

@@ -9,6 +9,7 @@ import onnx
 from onnx import GraphProto, ModelProto, TensorProto, TypeProto
 
 from services.engine.domain.graph import LooseTensor
+from services.engine.reading.functions import every_node
 from services.engine.reading.limits import DEEPEST
 from services.engine.reading.types import inferred_tensor
 
@@ -16,6 +17,9 @@ _LARGEST_KEPT = 1 << 16
 """Bytes of a constant that inference may look into: only sizes, axes and the like matter to it."""
 _MOST_BYTES = (1 << 31) - (1 << 20)
 """Of a message that can be handed to it."""
+
+_MOST_COPIES = 50_000_000
+"""Bodies times nodes; inference takes a second or two for as many."""
 
 
 def inferred_types(model: ModelProto) -> dict[str, LooseTensor]:
@@ -36,8 +40,11 @@ def inferred_protos(model: ModelProto) -> dict[str, TypeProto]:
 
 def _inferred(model: ModelProto) -> Iterator[tuple[str, TypeProto]]:
     """Yield names and types. Large constants aren't looked into. Whatever fails yields nothing."""
+    nodes = list(every_node(model.graph.node))
+    bodies = sum(attribute.HasField("g") for node in nodes for attribute in node.attribute)
     bare = _bare(model)
-    if bare.ByteSize() > _MOST_BYTES:
+    # It copies what is known so far into every body.
+    if bare.ByteSize() > _MOST_BYTES or bodies * len(nodes) > _MOST_COPIES:
         return
     try:
         inferred = onnx.shape_inference.infer_shapes(

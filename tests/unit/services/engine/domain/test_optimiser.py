@@ -15,18 +15,19 @@ from services.engine.domain.budget import Budget
 from services.engine.domain.explain import Origins
 from services.engine.domain.lower import lower
 from services.engine.domain.merge import merge
-from services.engine.domain.model import Made, Stage, Verdict
+from services.engine.domain.model import Made, Model, Stage, Verdict
 from services.engine.domain.optimiser import Optimised, Optimiser
 from services.engine.testing_programs import Sketch
 
-MODEL = BlobRef.of(b"a model")
+FILE = BlobRef.of(b"a model")
+MODEL = Model(FILE)
 BATCH = {"n": (1, 4)}
 
 
 def plan() -> bytes:
     s = Sketch(n=(1, 4))
     program = merge(s.program(y=s.compute("exp", s.input("x", "n"))))
-    return encode(lower(program, model_digest=MODEL.digest, producer="the test"))
+    return encode(lower(program, model_digest=FILE.digest, producer="the test"))
 
 
 MADE = Made(plan(), Origins({"Exp": 1}, 0), Verdict(0.0, 8))
@@ -91,7 +92,7 @@ class Fakes:
     def cached(self, hit: bool) -> None:
         self.hits.append(hit)
 
-    async def optimise(self, tenant: str = "acme", model: BlobRef = MODEL) -> Optimised:
+    async def optimise(self, tenant: str = "acme", model: Model = MODEL) -> Optimised:
         events = self.optimiser.optimise(tenant, model, BATCH, validate_only=False)
         last = [event async for event in events][-1]
         assert isinstance(last, Optimised)

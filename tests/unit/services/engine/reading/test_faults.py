@@ -73,22 +73,36 @@ def _functions(model: ModelProto, *calls: tuple[str, list[str]]) -> None:
     model.graph.node[1].CopyFrom(helper.make_node(calls[0][0], ["m"], ["r"], domain="mine"))
 
 
-def _external(model: ModelProto) -> None:
-    tensor = model.graph.initializer[0]
-    tensor.ClearField("raw_data")
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="../../etc/passwd")
+def _external(location: str) -> Change:
+    def change(model: ModelProto) -> None:
+        tensor = model.graph.initializer[0]
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=location)
+
+    return change
 
 
-def _control_flow(model: ModelProto) -> None:
-    body = helper.make_graph([], "b", [], [helper.make_tensor_value_info("w", FLOAT, None)])
-    model.graph.node.append(
-        helper.make_node("If", ["x"], ["f"], name="i", then_branch=body, else_branch=body)
-    )
+def _branch(*nodes: onnx.NodeProto, output: str = "w", inputs: tuple[str, ...] = ()) -> Change:
+    """Add an If whose branches are `nodes`."""
+
+    def change(model: ModelProto) -> None:
+        ports = [helper.make_tensor_value_info(name, FLOAT, None) for name in inputs]
+        body = helper.make_graph(nodes, "b", ports, [helper.make_tensor_value_info(output, FLOAT, None)])
+        node = helper.make_node("If", ["x"], ["f"], name="i", then_branch=body, else_branch=body)
+        model.graph.node.append(node)
+
+    return change
 
 
-def _sequence(model: ModelProto) -> None:
-    model.graph.input[0].type.sequence_type.SetInParent()
+def _map(model: ModelProto) -> None:
+    model.graph.input[0].type.map_type.SetInParent()
+
+
+def _sparse(shape: list[int], indices: list[int]) -> Change:
+    values = helper.make_tensor("s", FLOAT, [len(indices)], [1.0] * len(indices))
+    places = helper.make_tensor("", TensorProto.INT64, [len(indices)], indices)
+    return add("sparse_initializer", helper.make_sparse_tensor(values, places, shape))
 
 
 ATTRIBUTE = helper.make_attribute
@@ -96,18 +110,27 @@ X = "input.0.type.tensor_type"
 DIMENSIONS = [helper.make_tensor_value_info(f"i{i}", FLOAT, [f"d{i}"]) for i in range(70)]
 DOUBLING = [(f"F{i}", [f"F{i + 1}"] * 2) for i in range(18)]
 FAULTS: list[tuple[str, Change]] = [
-    (r"opset 6; 7 to \d+ are supported", put("/opset_import.0.version", 6)),
-    (rf"opset {NEWEST + 1}; 7 to {NEWEST} are supported", put("/opset_import.0.version", NEWEST + 1)),
-    (r"opset -3; 7 to", put("/opset_import.0.version", -3)),
-    ("imports 0 versions of ONNX's default operators", put("/opset_import.0.domain", "x")),
+    (rf"opset {NEWEST + 1}; 1 to {NEWEST} are supported", put("/opset_import.0.version", NEWEST + 1)),
+    (r"opset -3; 1 to", put("/opset_import.0.version", -3)),
+    ("imports no version of ONNX's operators", put("/opset_import.0.domain", "x")),
+    ("imports versions 13 and 14 of ONNX's default", add("/opset_import", helper.make_opsetid("", 14))),
+    ("version 99 of ai.onnx.ml; 1 to", add("/opset_import", helper.make_opsetid("ai.onnx.ml", 99))),
+    (
+        r"node #1 \(Relu\): .*doesn't import the operators of domain 'ai.onnx.ml'",
+        put("node.1.domain", "ai.onnx.ml"),
+    ),
     ("it has no graph", clear("/", "graph")),
     ("the model has no outputs", clear("", "output")),
-    ("constant 'w' keeps its data in another file", _external),
+    (
+        "constant 'w': '../../etc/passwd' is the name of no file in the model's folder",
+        _external("../../etc/passwd"),
+    ),
+    ("constant 'w' keeps its data in the file 'w.bin', which did not come", _external("w.bin")),
     ("constant 'w' declares 1099511627776 elements", put("initializer.0.dims.0", 1 << 39)),
     ("constant 'w' declares 8 elements, 32 bytes, but holds 24", put("initializer.0.dims.0", 4)),
     (r"constant 'w' has shape \[-1, 2\]", put("initializer.0.dims.0", -1)),
     ("constant 'w' has 11 axes", add("initializer.0.dims", *[1] * 9)),
-    ("constant 'w' has elements of type STRING", put("initializer.0.data_type", 8)),
+    ("constant 'w' holds strings as raw bytes", put("initializer.0.data_type", 8)),
     ("constant 'w' has elements of type 99", put("initializer.0.data_type", 99)),
     ("constant 'c' declares 2 elements, but holds 3", add("initializer.1.float_data", 3)),
     ("constant 'w' is there twice", again("initializer")),
@@ -115,11 +138,10 @@ FAULTS: list[tuple[str, Change]] = [
     ("output 'y' is there twice", again("output")),
     ("the name of the model's output has 0 characters", put("output.0.name", "")),
     ("the name of the model's input has 5000 characters", put("input.0.name", "x" * 5000)),
-    ("sparse constants", add("sparse_initializer", onnx.SparseTensorProto())),
-    ("input 'x' declares no shape", clear(X, "shape")),
+    ("the name of the model's constant has 0", add("sparse_initializer", onnx.SparseTensorProto())),
     ("input 'x' is of no type", clear("input.0", "type")),
-    ("input 'x' is sequence_type", _sequence),
-    ("input 'x' has elements of type COMPLEX64", put(X + ".elem_type", TensorProto.COMPLEX64)),
+    ("input 'x' is map_type", _map),
+    ("input 'x' has elements of type 77", put(X + ".elem_type", 77)),
     ("input 'x': size -4 of axis 1", put(X + ".shape.dim.1.dim_value", -4)),
     ("input 'x' has 9 axes", add(X + ".shape.dim", *[onnx.TensorShapeProto.Dimension()] * 7)),
     ("nothing writes the model's output 'yy'; did you mean 'y'", put("output.0.name", "yy")),
@@ -138,7 +160,23 @@ FAULTS: list[tuple[str, Change]] = [
     (r"\(Softmax\): attribute 'axis' is of type FLOAT; it must be.* INT", softmax(ATTRIBUTE("axis", 1.0))),
     (r"node #1 \(Softmax\): attribute 'axis' is given twice", softmax(*[ATTRIBUTE("axis", 1)] * 2)),
     (r"node #1 \(Concat\): attribute 'axis' is missing", put("node.1.op_type", "Concat")),
-    (r"node i \(If\): attribute 'else_branch' is of type GRAPH.*control flow", _control_flow),
+    (
+        r"node deep \(Relu\): it reads 'zz', which nothing writes",
+        _branch(helper.make_node("Relu", ["zz"], ["v"], name="deep"), output="v"),
+    ),
+    (
+        r"\(If\): in its graph 'b': node #0 \(Relu\) writes 'm' once more",
+        _branch(helper.make_node("Relu", ["x"], ["m"]), output="m"),
+    ),
+    (
+        r"\(If\): attribute '(then|else)_branch': node #0 \(Rellu\): ONNX has no operator",
+        _branch(helper.make_node("Rellu", ["x"], ["v"]), output="v"),
+    ),
+    (r"node i \(If\): attribute '.*_branch': input 'k' is there twice", _branch(inputs=("k", "k"))),
+    ("constant 's' is sparse: its indices must ascend from 0 to below 4", _sparse([4], [2, 1])),
+    ("constant 's' is sparse: its indices must ascend from 0 to below 4", _sparse([4], [3, 4])),
+    ("constant 's': constants of the model come to more than", _sparse([1 << 30, 2], [1])),
+    ("'s' declares 18446744073709551616 elements", _sparse([1 << 32, 1 << 32], [1])),
     ("function 'A' of the model calls itself", lambda m: _functions(m, ("A", ["B"]), ("B", ["A"]))),
     (r"has 524\d+ nodes, more than 100000", lambda m: _functions(m, *DOUBLING, ("F18", []))),
     ("defines a function twice", lambda m: _functions(m, ("A", []), ("A", []))),
