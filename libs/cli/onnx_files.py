@@ -28,8 +28,8 @@ _MOST_FIELDS = 20_000_000
 def external_files(model: Path) -> list[str]:
     """Return the paths, as the model names them, of files that it keeps data in; sorted, each once.
 
-    A file that isn't ONNX, or is damaged, has none: the engine says what is wrong with it. Raises OSError when
-    it can't be read.
+    A file that isn't ONNX, or is damaged, has none: the engine says what is wrong with it. Raises OSError
+    when it can't be read.
     """
     if model.stat().st_size == 0:
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -114,6 +115,74 @@ def embedding() -> bytes:
     count = m.add("Max", m.add("ReduceSum", mask, axes, keepdims=1), m.constant(np.float32(1)))
     m.add("Sigmoid", m.add("Gemm", m.add("Div", total, count), m.weight(8, 1), m.weight(1)), output="score")
     return m.finish({"score": ("batch", 1)})
+
+
+def repeated() -> bytes:
+    """Return a loop that halves, with a branch in it: x [batch, 3] → y [batch, 3], count []."""
+    info, node = helper.make_tensor_value_info, helper.make_node
+    number, flag, count = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
+
+    def branch(operator: str, output: str) -> Any:
+        ends = [info(output, number, ("batch", 3))]
+        return helper.make_graph([node(operator, ["half"], [output])], operator, [], ends)
+
+    body = helper.make_graph(
+        [
+            node("Mul", ["v", "factor"], ["half"], name="halve"),
+            node("ReduceSum", ["half"], ["sum"], keepdims=0),
+            node("Greater", ["sum", "least"], ["more"]),
+            node("If", ["more"], ["w"], then_branch=branch("Identity", "t"), else_branch=branch("Neg", "e")),
+            node("Add", ["n", "one"], ["m"]),
+        ],
+        "round",
+        [info("i", count, []), info("c", flag, []), info("v", number, ["batch", 3]), info("n", count, [])],
+        [info("more", flag, []), info("w", number, ["batch", 3]), info("m", count, [])],
+        [numpy_helper.from_array(np.array(1, np.int64), "one")],
+    )
+    graph = helper.make_graph(
+        [node("Loop", ["most", "", "x", "zero"], ["y", "count"], name="loop", body=body)],
+        "repeated",
+        [info("x", number, ["batch", 3])],
+        [info("y", number, ["batch", 3]), info("count", count, [])],
+        [
+            numpy_helper.from_array(np.array(100, np.int64), "most"),
+            numpy_helper.from_array(np.array(0, np.int64), "zero"),
+            numpy_helper.from_array(np.array(0.5, np.float32), "factor"),
+            numpy_helper.from_array(np.array(1, np.float32), "least"),
+        ],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    content: bytes = made.SerializeToString()
+    return content
+
+
+def beside() -> tuple[bytes, dict[str, bytes]]:
+    """Return a dense layer x [batch, 3] → y [batch, 2], and the files that its weights are in."""
+    weights = np.arange(6, dtype=np.float32).reshape(3, 2) / 8
+    bias = np.array([1, -1], np.float32)
+
+    def outside(name: str, location: str, shape: Shape, offset: int) -> TensorProto:
+        tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (
+            ("location", location),
+            ("offset", str(offset)),
+            ("length", str(4 * math.prod(tensor.dims))),
+        ):
+            tensor.external_data.add(key=key, value=value)
+        return tensor
+
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="dense")],
+        "beside",
+        [info("x", TensorProto.FLOAT, ["batch", 3])],
+        [info("y", TensorProto.FLOAT, ["batch", 2])],
+        [outside("w", "weights.bin", (3, 2), 8), outside("b", "more/bias.bin", (2,), 0)],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    files = {"weights.bin": bytes(8) + weights.tobytes(), "more/bias.bin": bias.tobytes()}
+    return made.SerializeToString(), files
 
 
 MODELS = {"mlp": mlp, "conv_net": conv_net, "attention": attention, "embedding": embedding}

@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from isthmus.engine.v1 import engine_pb2
+from libs.common.blobs import BlobRef
 from libs.common.errors import Invalid
 from libs.runtime.atomic import ATOMICS
 from libs.runtime.numpy_types import DTYPES
 from libs.runtime.plan import DataType
 from services.engine import convert
 from services.engine.domain.explain import Explanation, StepText, TensorText
-from services.engine.domain.model import Stage
+from services.engine.domain.model import Model, Stage
 from services.engine.domain.registry import REGISTRY
 
 dtypes = st.sampled_from(list(DTYPES.values()))
@@ -132,6 +133,29 @@ def test_bounds_that_are_none(bounds: list, text: str) -> None:
     messages = [engine_pb2.DimensionBounds(name=n, minimum=low, maximum=high) for n, low, high in bounds]
     with pytest.raises(Invalid, match=text):
         convert.dimensions(messages)
+
+
+def test_files_of_a_models_data_are_named_by_their_path() -> None:
+    blob = BlobRef.of(b"weights")
+    request = engine_pb2.OptimizeRequest(
+        model=BlobRef.of(b"m").to_proto(), external_data={"a/w.bin": blob.to_proto()}
+    )
+    assert convert.model_of(request) == Model(BlobRef.of(b"m"), {"a/w.bin": blob})
+
+
+@pytest.mark.parametrize("path", ["../w", "/w", "a/../w", "a//w", "", "a\\w", "a\nw", "C:/w", "x" * 2000])
+def test_files_of_a_models_data_stay_in_its_folder(path: str) -> None:
+    request = engine_pb2.ExplainRequest(
+        model=BlobRef.of(b"m").to_proto(), external_data={path: BlobRef.of(b"w").to_proto()}
+    )
+    with pytest.raises(Invalid, match=r"external_data: .* no file in the model's folder"):
+        convert.subject(request)
+
+
+def test_a_plan_has_no_files_beside_it() -> None:
+    blob = BlobRef.of(b"p").to_proto()
+    with pytest.raises(Invalid, match="a plan has its data in it"):
+        convert.subject(engine_pb2.ExplainRequest(plan=blob, external_data={"w": blob}))
 
 
 def test_something_to_explain_must_be_given() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from onnx import GraphProto, ModelProto, TensorProto
 
 from isthmus.engine.v1 import engine_pb2, plan_pb2
 from libs.cli.groups.model import workload
@@ -49,6 +50,40 @@ def explanation() -> engine_pb2.Explanation:
         constant_bytes=2048,
         buffer_bytes=1024,
     )
+
+
+def beside(path: str) -> bytes:
+    """Return a model that keeps weights in a file."""
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=path)
+    return ModelProto(graph=GraphProto(initializer=[tensor])).SerializeToString()
+
+
+def test_files_that_a_model_keeps_its_data_in_are_sent_along(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path
+) -> None:
+    model.write_bytes(beside("deep/w.bin"))
+    (model.parent / "deep").mkdir()
+    (model.parent / "deep" / "w.bin").write_bytes(b"weights")
+    plan = cloud.put(b"the plan")
+    cloud.result = engine_pb2.OptimizeResult(plan=plan, explanation=explanation())
+    ran = isthmus("model", "optimize", str(model))
+    assert ran.code == 0, ran.err
+    (request,) = cloud.asked(engine_pb2.OptimizeRequest)
+    assert cloud.blobs[request.external_data["deep/w.bin"].digest] == b"weights"
+
+
+@pytest.mark.parametrize(
+    ("path", "text"), [("w.bin", "'w.bin', which isn't beside it"), ("../w.bin", "outside of its own folder")]
+)
+def test_files_of_data_elsewhere_are_refused(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path, path: str, text: str
+) -> None:
+    model.write_bytes(beside(path))
+    ran = isthmus("model", "optimize", str(model))
+    assert ran.code != 0
+    assert text in ran.err
+    assert not cloud.asked(engine_pb2.OptimizeRequest)
 
 
 def test_a_model_becomes_a_plan_with_progress(

@@ -21,6 +21,7 @@ from services.engine.testing_programs import Sketch
 
 FILE = BlobRef.of(b"a model")
 MODEL = Model(FILE)
+NOWHERE = Path("/nowhere")
 BATCH = {"n": (1, 4)}
 
 
@@ -36,7 +37,9 @@ MADE = Made(plan(), Origins({"Exp": 1}, 0), Verdict(0.0, 8))
 class Fakes:
     """Blobs, cache, crew and meter in memory; the crew makes what `makes` holds, in order."""
 
-    def __init__(self, *makes: Made | Exception, budget: int = 1 << 30) -> None:
+    def __init__(self, *makes: Made | Exception, budget: int = 1 << 30, folder: Path = NOWHERE) -> None:
+        self.folder = folder
+        self.downloads: list[str] = []
         self.makes = list(makes)
         self.kept: dict[str, Made] = {}
         self.uploads: list[tuple[str, bytes]] = []
@@ -55,7 +58,8 @@ class Fakes:
         return MADE.plan
 
     async def download(self, tenant: str, ref: BlobRef, path: Path) -> None:
-        assert path.name == "model.onnx"
+        assert path.parent.is_dir() or path.name == "model.onnx"
+        self.downloads.append(str(path.relative_to(self.folder)))
 
     async def upload(self, tenant: str, content: bytes) -> BlobRef:
         self.uploads.append((tenant, content))
@@ -72,7 +76,7 @@ class Fakes:
     async def place(self) -> AsyncIterator[Path]:
         self.folders += 1
         try:
-            yield Path("/nowhere")
+            yield self.folder
         finally:
             self.folders -= 1
 
@@ -181,3 +185,30 @@ async def test_whoever_leaves_early_lets_go_of_worker_and_turn() -> None:
     await events.aclose()
     assert fakes.folders == 0
     assert isinstance(await fakes.optimise(), Optimised)
+
+
+async def test_files_of_a_models_data_are_fetched_and_tell_plans_apart(tmp_path: Path) -> None:
+    fakes = Fakes(MADE, MADE, folder=tmp_path)
+    parts = {"w.bin": BlobRef.of(b"some"), "deep/v.bin": BlobRef.of(b"more")}
+    model = Model(FILE, parts)
+    assert not (await fakes.optimise(model=model)).cached
+    assert sorted(fakes.downloads) == ["data/deep/v.bin", "data/w.bin", "model.onnx"]
+    assert (await fakes.optimise(model=model)).cached
+    other = Model(FILE, {**parts, "w.bin": BlobRef.of(b"others")})
+    assert not (await fakes.optimise(model=other)).cached
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("lies in what is a file itself", {"taken/v": BlobRef.of(b"y")}),
+        ("with its data .* are allowed", {"w": BlobRef(FILE.digest, 512 << 20)}),
+    ],
+)
+async def test_files_of_data_that_cannot_be_are_refused(
+    tmp_path: Path, text: str, data: dict[str, BlobRef]
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "taken").write_bytes(b"")
+    with pytest.raises(Invalid, match=text):
+        await Fakes(MADE, folder=tmp_path).optimise(model=Model(FILE, data))

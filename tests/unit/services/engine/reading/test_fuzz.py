@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from libs.common.errors import Invalid
 from services.engine.domain.check_program import check_program
 from services.engine.domain.decompose.walk import decompose
+from services.engine.domain.program import Program
 from services.engine.reading import read_model
 from services.engine.testing import small
-from services.engine.testing_models import attention, conv_net, embedding, mlp
+from services.engine.testing_models import attention, beside, conv_net, embedding, mlp, repeated
 
-MODELS = (small().SerializeToString(), mlp(), conv_net(), attention(), embedding())
+MODELS = (small().SerializeToString(), mlp(), conv_net(), attention(), embedding(), repeated(), beside()[0])
 
 
 @st.composite
@@ -35,6 +36,16 @@ def mutated(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
+@settings(max_examples=500, deadline=None)
+@given(mutated())
+def test_mutated_models_are_read_or_refused(data: bytes) -> None:
+    try:
+        graph = read_model(data)
+    except Invalid:
+        return
+    assert graph.outputs
+
+
 @settings(max_examples=400, deadline=None)
 @given(mutated())
 def test_mutated_models_are_planned_or_refused(data: bytes) -> None:
@@ -42,7 +53,8 @@ def test_mutated_models_are_planned_or_refused(data: bytes) -> None:
         program = decompose(read_model(data))
     except Invalid:
         return
-    check_program(program, "decompose")
+    if isinstance(program, Program):
+        check_program(program, "decompose")
 
 
 @settings(max_examples=200, deadline=None)
