@@ -161,7 +161,7 @@ def beside() -> tuple[bytes, dict[str, bytes]]:
     weights = np.arange(6, dtype=np.float32).reshape(3, 2) / 8
     bias = np.array([1, -1], np.float32)
 
-    def outside(name: str, location: str, shape: Shape, offset: int) -> TensorProto:
+    def outside(name: str, location: str, shape: Sequence[int], offset: int) -> TensorProto:
         tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
         tensor.data_location = TensorProto.EXTERNAL
         for key, value in (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import onnx
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, inliner
@@ -21,7 +22,7 @@ from services.engine.reading.limits import MOST_NODES, shown
 from services.engine.reading.nodes import DEFAULT, OTHERS
 
 
-def _is_defined(schema: onnx.defs.OpSchema) -> bool:
+def _is_defined(schema: Any) -> bool:  # onnx's type of it says nothing of definitions
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
@@ -104,7 +105,7 @@ def _definition(node: NodeProto, types: Mapping[str, TypeProto], opsets: Mapping
     """Return what defines a node, in the model's versions where that is the same thing."""
     domain = _plain(node.domain)
     version = opsets[domain]
-    schema = onnx.defs.get_schema(node.op_type, version, domain)
+    schema: Any = onnx.defs.get_schema(node.op_type, version, domain)
     try:
         if schema.has_context_dependent_function:
             newest = max(

@@ -262,7 +262,7 @@ def _typed(tensor: TensorProto, type_: DataType, count: int, what: str) -> Array
     wide = np.array(items, np.uint64 if type_ in (DataType.UINT32, DataType.UINT64) else np.int64)
     if len(wide) and (wide.min() < np.iinfo(held).min or wide.max() > np.iinfo(held).max):
         raise Invalid(f"{what} holds a number that is none of {type_.name.lower()}; the file is damaged")
-    narrow = wide.astype(held)
+    narrow: Array = wide.astype(held)
     if type_ in _PACKED:
         return _unpacked(narrow, type_, count)
     return narrow.view(dtype)
