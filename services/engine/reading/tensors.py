@@ -257,8 +257,7 @@ def _typed(tensor: TensorProto, type_: DataType, count: int, what: str) -> Array
     if type_ in (DataType.COMPLEX64, DataType.COMPLEX128):
         return np.array(items, np.float32 if type_ is DataType.COMPLEX64 else np.float64).view(dtype)
     if type_ is DataType.BOOL:
-        result: Array = np.array(items, np.int64) != 0
-    return result
+        return np.asarray(np.array(items, np.int64) != 0)
     held = np.dtype(np.uint8 if type_ in _PACKED else _BITS.get(type_, dtype))
     wide = np.array(items, np.uint64 if type_ in (DataType.UINT32, DataType.UINT64) else np.int64)
     if len(wide) and (wide.min() < np.iinfo(held).min or wide.max() > np.iinfo(held).max):
