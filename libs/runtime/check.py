@@ -87,6 +87,8 @@ class _Checker:
         self._known = constants(self._plan.extents)
 
     def _tensor(self, tensor: Tensor, where: str) -> None:
+        if tensor.type is DataType.STRING:
+            raise bad_plan(where, "holds strings, which only registers do")
         self._rank(len(tensor.shape), f"{where}.shape")
         for axis, extent in enumerate(tensor.shape):
             self._extent(extent, f"{where}.shape[{axis}]")
@@ -148,16 +150,18 @@ class _Checker:
             condition, *types = types
             if condition is not DataType.BOOL:
                 raise bad_plan(where, f"where chooses by a BOOL, not {condition.name}")
-        if atomic.kind == "gather":
-            indices = types.pop()
+        if atomic.kind in ("gather", "scatter"):
+            indices = types.pop(1)
             if indices not in (DataType.INT32, DataType.INT64):
-                raise bad_plan(where, f"gather takes INT32 or INT64 indices, not {indices.name}")
+                raise bad_plan(where, f"{atomic.name} takes INT32 or INT64 indices, not {indices.name}")
         if len(set(types)) > 1:
             names = ", ".join(type_.name for type_ in types)
             raise bad_plan(where, f"{atomic.name} takes inputs of one type, not {names}")
         if family(types[0]) not in atomic.types:
             raise bad_plan(where, f"{atomic.name} doesn't take {types[0].name}")
         wanted = {"same": types[0], "bool": DataType.BOOL, "index": DataType.INT64, "any": output}
+        if atomic.name == "bit_cast" and ITEM_BYTES[output] != ITEM_BYTES[types[0]]:
+            raise bad_plan(where, f"bit_cast can't make {output.name} of {types[0].name}: other sizes")
         if output is not wanted[atomic.result]:
             text = f"{atomic.name} gives {wanted[atomic.result].name}, but its output is {output.name}"
             raise bad_plan(where, text)
@@ -176,9 +180,11 @@ class _Checker:
                 wanted, most = output + len(axes), 1 if least else MAX_RANK
             case "gather":
                 least, wanted, most = 1, output + 1 - ranks[1], 1
-            case "scan":
+            case "scan" | "sort":
                 least, wanted, most = 1, output, 1
-        exact = atomic.kind in ("gather", "scan") or atomic.result == "index"
+            case "scatter":
+                least, wanted, most = 1, output, 0
+        exact = atomic.kind in ("gather", "scan", "sort") or atomic.result == "index"
         if len(axes) > most or (exact and len(axes) != 1):
             count = "one axis" if exact else f"at most {most} axes" if most else "no axes"
             raise bad_plan(f"{where}.axes", f"{atomic.name} takes {count}, not {len(axes)}")
@@ -187,6 +193,10 @@ class _Checker:
                 f"{where}.axes", f"{list(axes)} aren't different axes of an input of rank {ranks[0]}"
             )
         checked = ranks[:1] if atomic.kind == "gather" else ranks
+        if atomic.kind == "scatter":
+            checked = ranks[::2]
+            if ranks[1] != 1:
+                raise bad_plan(where, f"scatter's indices have {ranks[1]} axes, not 1")
         if min(checked) < least or any(rank != wanted for rank in checked):
             text = f"{atomic.name} of inputs of rank {ranks} doesn't give an output of rank {output}"
             raise bad_plan(where, text)
@@ -265,6 +275,21 @@ def _repeated(names: Iterable[str]) -> Iterable[tuple[int, str]]:
         seen.add(name)
 
 
+_SPARE_BITS = {
+    DataType.BOOL: bytes(range(2)),
+    DataType.UINT2: bytes(range(4)),
+    DataType.UINT4: bytes(range(16)),
+    DataType.FLOAT4E2M1: bytes(range(16)),
+    DataType.INT2: bytes(range(4)),
+    DataType.INT4: bytes(range(16)),
+}
+"""The bytes that elements of types that are narrower than a byte may be."""
+
+
 def _check_elements(type_: DataType, data: bytes, where: str) -> None:
-    if type_ is DataType.BOOL and data.strip(b"\0\1"):
+    allowed = _SPARE_BITS.get(type_)
+    if allowed is None or not data.translate(None, allowed):
+        return
+    if type_ is DataType.BOOL:
         raise bad_plan(where, "has a BOOL that is neither 0 nor 1")
+    raise bad_plan(where, f"has a byte that is no {type_.name}")

@@ -331,8 +331,10 @@ def _fits(
     match atomic.kind:
         case "elementwise":
             return all(shape == output for shape in shapes)
-        case "scan":
+        case "scan" | "sort":
             return first == output
+        case "scatter":
+            return first == output and shapes[2] == shapes[1] + first[1:]
         case "reduce":
             if atomic.result == "index" and first[axes[0]] == 0 and 0 not in output:
                 return False

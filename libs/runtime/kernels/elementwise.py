@@ -20,19 +20,16 @@ _CHUNK = 16_384
 _UFUNCS: Mapping[str, Callable[..., Any]] = {
     "neg": np.negative,
     "abs": np.absolute,
-    "sign": np.sign,
     "sqrt": np.sqrt,
     "floor": np.floor,
-    "ceil": np.ceil,
     "round": np.rint,
     "exp": np.exp,
     "log": np.log,
     "tanh": np.tanh,
     "sin": np.sin,
     "cos": np.cos,
-    "not": np.logical_not,
-    "is_nan": np.isnan,
-    "is_inf": np.isinf,
+    "atan": np.arctan,
+    "not": np.invert,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -40,11 +37,10 @@ _UFUNCS: Mapping[str, Callable[..., Any]] = {
     "min": np.minimum,
     "div": np.true_divide,
     "mod": np.remainder,
-    "fmod": np.fmod,
     "pow": np.power,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "xor": np.logical_xor,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
     "eq": np.equal,
     "lt": np.less,
     "le": np.less_equal,
@@ -64,6 +60,10 @@ def build(name: str, inputs: tuple[Array, ...], output: Array) -> Kernel:
 
 def _cast(value: Array, output: Array) -> None:
     np.copyto(output, value, casting="unsafe")
+
+
+def _bit_cast(value: Array, output: Array) -> None:
+    np.copyto(output.view(value.dtype), value)
 
 
 def _where(condition: Array, chosen: Array, other: Array, output: Array) -> None:
@@ -97,11 +97,6 @@ def _modulo(left: Array, right: Array, output: Array) -> None:
     np.remainder(left, right, output)
 
 
-def _fmod(left: Array, right: Array, output: Array) -> None:
-    _refuse_zero(right)
-    np.fmod(left, right, output)
-
-
 def _power(base: Array, exponent: Array, output: Array) -> None:
     """Raise integers: a negative power is 0, but for those of 1 and -1; there is none of 0."""
     negative = exponent < 0
@@ -117,7 +112,11 @@ def _power(base: Array, exponent: Array, output: Array) -> None:
 _INTEGER: Mapping[str, Callable[[Array, Array, Array], None]] = {
     "div": _divide,
     "mod": _modulo,
-    "fmod": _fmod,
     "pow": _power,
 }
-_SPECIAL: Mapping[str, Callable[..., None]] = {"cast": _cast, "where": _where, "erf": _erf}
+_SPECIAL: Mapping[str, Callable[..., None]] = {
+    "cast": _cast,
+    "bit_cast": _bit_cast,
+    "where": _where,
+    "erf": _erf,
+}

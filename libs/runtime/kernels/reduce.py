@@ -27,9 +27,8 @@ def build(name: str, value: Array, output: Array, axes: tuple[int, ...]) -> Kern
     Nothing has the sum 0, the product 1, and the type's lowest or highest value as maximum or minimum. NaN
     wins. Sums of float16 are kept in float32 on the way.
     """
-    if name in ("arg_max", "arg_min"):
-        find = np.argmax if name == "arg_max" else np.argmin
-        return partial(_find, find, value, output, axes[0])
+    if name == "arg_max":
+        return partial(_find, value, output, axes[0])
     half_sum = output.dtype == np.float16 and name == "reduce_sum"
     parts = math.prod(value.shape[axis] for axis in axes)
     if 1 <= parts <= _FEW and output.size >= _MANY * parts and not half_sum:
@@ -56,8 +55,8 @@ def _fold(ufunc: np.ufunc, slices: list[Array], output: Array) -> None:
         ufunc(output, part, out=output)
 
 
-def _find(find: Any, value: Array, output: Array, axis: int) -> None:
-    output[...] = find(value, axis=axis)
+def _find(value: Array, output: Array, axis: int) -> None:
+    output[...] = np.argmax(value, axis=axis)
 
 
 def _worst(name: str, dtype: np.dtype[Any]) -> Any:

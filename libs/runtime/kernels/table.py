@@ -1,6 +1,6 @@
 """Which kernel does what."""
 
-from libs.runtime.kernels import elementwise, gather, matmul, reduce, scan
+from libs.runtime.kernels import elementwise, gather, matmul, reduce, scan, scatter, sort
 from libs.runtime.kernels.fault import Array, Kernel
 from libs.runtime.layout import ComputeLayout
 
@@ -18,3 +18,7 @@ def build_compute(step: ComputeLayout, inputs: tuple[Array, ...], output: Array)
             return gather.build(inputs[0], inputs[1], output, step.axes[0])
         case "scan":
             return scan.build(inputs[0], output, step.axes[0])
+        case "sort":
+            return sort.build(inputs[0], output, step.axes[0])
+        case "scatter":
+            return scatter.build(step.atomic.name, inputs[0], inputs[1], inputs[2], output)

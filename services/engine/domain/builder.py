@@ -14,6 +14,7 @@ import numpy as np
 
 from libs.common.errors import Invalid
 from libs.runtime.atomic import ATOMICS
+from libs.runtime.elements import ITEM_BYTES, family
 from libs.runtime.plan import DataType
 from services.engine.domain import reference, symbolic
 from services.engine.domain.extents import Extent, Term, contiguous_strides
@@ -22,6 +23,7 @@ from services.engine.domain.strings import Strings
 from services.engine.domain.values import (
     FLOATS,
     MOST_AXES,
+    UNSIGNED,
     Held,
     Move,
     Shape,
@@ -202,11 +204,86 @@ class Builder(Strings):
         reduced = self._atomic(operator, (x,), x.type, shape, ordered)
         return self.reshape(reduced, kept) if keep else reduced
 
-    def arg(self, operator: str, x: Value, axis: int) -> Value:
-        """Return the int64 position of the first extreme along an axis, which goes."""
-        self._check_types(operator, (x,))
+    def arg_max(self, x: Value, axis: int) -> Value:
+        """Return the int64 position of the first maximum along an axis, which goes; NaN is the largest."""
+        self._check_types("arg_max", (x,))
         self._check_not_empty(x, (axis,))
-        return self._atomic(operator, (x,), DataType.INT64, x.shape[:axis] + x.shape[axis + 1 :], (axis,))
+        return self._atomic("arg_max", (x,), DataType.INT64, x.shape[:axis] + x.shape[axis + 1 :], (axis,))
+
+    def arg_min(self, x: Value, axis: int) -> Value:
+        """Return the int64 position of the first minimum along an axis, which goes; NaN is the smallest."""
+        # Of integers the bits are turned round: the smallest has no negative.
+        return self.arg_max(self.unary("neg" if x.type in FLOATS else "not", x), axis)
+
+    def arg_sort(self, x: Value, axis: int) -> Value:
+        """Return from where each element comes that puts an axis in order: ascending, stable, NaN last."""
+        self._check_types("arg_sort", (x,))
+        return self._atomic("arg_sort", (x,), DataType.INT64, x.shape, (axis,))
+
+    def scatter(self, operator: str, data: Value, indices: Value, updates: Value) -> Value:
+        """Put updates at indices along the first axis, or combine them with what is there.
+
+        Args:
+            operator: "scatter", "scatter_add", "scatter_mul", "scatter_max" or "scatter_min".
+            data: [n, …].
+            indices: [k], int32 or int64; negative ones count from the end.
+            updates: [k, …].
+        """
+        if indices.type not in (DataType.INT32, DataType.INT64) or indices.rank != 1 or not data.rank:
+            raise Invalid(f"indices are {indices} for {data}, not a vector of int32 or int64")
+        if data.type is DataType.STRING:
+            table, (old, new) = self._ranked([data, updates])
+            return self._of_places(table, self.scatter(operator, old, indices, new))
+        self._check_types(operator, (data, updates))
+        shape = (*indices.shape, *data.shape[1:])
+        if updates.rank != len(shape):
+            raise Invalid(f"updates are {updates}, not {shape_text(shape)}")
+        for size, wanted in zip(updates.shape, shape, strict=True):
+            self.equal(size, wanted)
+        updates = self._resized(updates, shape)
+        return self._atomic(operator, (data, indices, updates), data.type, data.shape, ())
+
+    def bit_cast(self, x: Value, type_: DataType) -> Value:
+        """Return the same bits as elements of another type of the same size."""
+        if ITEM_BYTES[x.type] != ITEM_BYTES[type_]:
+            raise Invalid(f"{x} can't be seen as {type_.name.lower()}: elements are of other sizes")
+        return x if x.type is type_ else self.elementwise("bit_cast", x, result=type_)
+
+    # What a few of them make up
+
+    def ceil(self, x: Value) -> Value:
+        """Round up."""
+        return self.unary("neg", self.unary("floor", self.unary("neg", x)))
+
+    def is_nan(self, x: Value) -> Value:
+        """Tell where there is no number: only that isn't equal to itself."""
+        return self.unary("not", self.binary("eq", x, x))
+
+    def is_inf(self, x: Value) -> Value:
+        """Tell where numbers are infinite."""
+        return self.binary("eq", self.unary("abs", x), self.scalar(np.inf, x.type))
+
+    def sign(self, x: Value) -> Value:
+        """Return -1, 0 or 1; NaN stays."""
+        if x.elements is not None:
+            found = symbolic.sign(x.elements, self.bounds)
+            if found is not None:
+                return self._from_elements(found, x.type)
+        zero = self.scalar(0, x.type)
+        above = self.cast(self.binary("lt", zero, x), x.type)
+        if x.type in UNSIGNED:
+            return above
+        result = self.binary("sub", above, self.cast(self.binary("lt", x, zero), x.type))
+        return self.where(self.is_nan(x), x, result) if x.type in FLOATS else result
+
+    def fmod(self, x: Value, y: Value) -> Value:
+        """Return the remainder with the sign of x, as C's fmod and the % of integers."""
+        if x.type not in FLOATS:
+            return self.binary("sub", x, self.binary("mul", self.binary("div", x, y), y))
+        size = self.binary("mod", self.unary("abs", x), self.unary("abs", y))
+        # −0.0 is no less than 0, but keeps its sign: a product with it tells.
+        negative = self.binary("lt", x, self.scalar(0, x.type))
+        return self.where(negative, self.unary("neg", size), size)
 
     def _check_not_empty(self, x: Value, axes: tuple[int, ...]) -> None:
         for axis in axes:
@@ -425,8 +502,7 @@ class Builder(Strings):
         for other in inputs[1:]:
             if other.type is not first.type:
                 raise Invalid(f"inputs {first} and {other} are not of one type")
-        kind = "b" if first.type is DataType.BOOL else "f" if first.type in FLOATS else "i"
-        if kind not in ATOMICS[operator].types:
+        if family(first.type) not in ATOMICS[operator].types:
             raise Invalid(f"elements of type {first.type.name.lower()} are not supported")
 
     def _atomic(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from libs.common.errors import Internal
 from libs.runtime.atomic import ATOMICS, Atomic
+from libs.runtime.elements import ITEM_BYTES, family
 from libs.runtime.plan import DataType
 from services.engine.domain.extents import Bounds, Extent, product
 from services.engine.domain.program import (
@@ -24,7 +25,7 @@ from services.engine.domain.reference import numpy_type
 
 MAX_RANK = 8
 MAX_INSTRUCTIONS = 1_000_000
-_KINDS = {"f": "floating", "i": "integer", "b": "bool"}
+_KINDS = {"f": "floating", "i": "integer", "b": "bool", "o": "narrow or complex"}
 _INDEXES = (DataType.INT32, DataType.INT64)
 
 
@@ -45,13 +46,6 @@ def check_program(program: Program, stage: str) -> None:
             f"after {stage}: {len(program.instructions)} instructions are more than {MAX_INSTRUCTIONS}"
         )
     _Checker(program, stage).run()
-
-
-def kind_of(type_: DataType) -> str:
-    """Return "f", "i" or "b", as `Atomic.types` spells them."""
-    if type_ is DataType.BOOL:
-        return "b"
-    return "f" if type_ >= DataType.FLOAT16 else "i"
 
 
 class _Checker:
@@ -221,13 +215,15 @@ class _Checker:
         data = list(types)
         if atomic.name == "where":
             self._demand(data.pop(0) is DataType.BOOL, "where chooses by something that isn't bool")
-        elif atomic.kind == "gather":
-            self._demand(data.pop() in _INDEXES, "gather's indices are neither int32 nor int64")
+        elif atomic.kind in ("gather", "scatter"):
+            self._demand(data.pop(1) in _INDEXES, f"{atomic.name}'s indices are neither int32 nor int64")
         self._demand(len(set(data)) == 1, f"{atomic.name} mixes {', '.join(t.name for t in data)}")
         self._demand(
-            kind_of(data[0]) in atomic.types,
+            family(data[0]) in atomic.types,
             f"{atomic.name} takes {', '.join(_KINDS[k] for k in atomic.types)}, not {data[0].name}",
         )
+        if atomic.name == "bit_cast":
+            self._demand(ITEM_BYTES[data[0]] == ITEM_BYTES[output], "bit_cast changes the size of elements")
         wanted = {"same": data[0], "bool": DataType.BOOL, "index": DataType.INT64, "any": output}
         self._demand(
             output is wanted[atomic.result], f"{atomic.name} of {data[0].name} can't give {output.name}"
@@ -237,10 +233,10 @@ class _Checker:
         self, atomic: Atomic, shapes: list[tuple[Extent, ...]], axes: tuple[int, ...]
     ) -> tuple[Extent, ...]:
         first, rank = shapes[0], len(shapes[0])
-        if atomic.kind in ("elementwise", "matmul"):
+        if atomic.kind in ("elementwise", "matmul", "scatter"):
             self._demand(not axes, f"{atomic.name} takes no axes")
         else:
-            one = atomic.kind in ("gather", "scan") or atomic.result == "index"
+            one = atomic.kind in ("gather", "scan", "sort") or atomic.result == "index"
             self._demand(len(axes) == 1 if one else True, f"{atomic.name} takes one axis, not {len(axes)}")
             if list(axes) != sorted(set(axes)) or not all(0 <= axis < rank for axis in axes):
                 raise self._fail(f"{atomic.name}'s axes {axes} don't name axes of {_show(first)}, in order")
@@ -250,7 +246,12 @@ class _Checker:
             return first
         if atomic.kind == "reduce":
             return tuple(size for axis, size in enumerate(first) if axis not in axes)
-        if atomic.kind == "scan":
+        if atomic.kind in ("scan", "sort"):
+            return first
+        if atomic.kind == "scatter":
+            wanted = (*shapes[1], *first[1:])
+            if rank < 1 or len(shapes[1]) != 1 or shapes[2] != wanted:
+                raise self._fail(f"{atomic.name} gets updates {_show(shapes[2])}, not {_show(wanted)}")
             return first
         if atomic.kind == "gather":
             return (*first[: axes[0]], *shapes[1], *first[axes[0] + 1 :])

@@ -48,9 +48,9 @@ class Flow(Writer):
     def sizes(self, value: Value) -> Shape:
         """Return the elements of an integer vector as sizes, in row-major order.
 
-        At run time none may be below 0. What is known when the plan is made costs nothing; otherwise each is a dimension that data decide,
-        and what uses it runs after what computes it. Raises Invalid for more than 256 elements, or an
-        unknown number.
+        At run time none may be below 0. What is known when the plan is made costs nothing; otherwise each
+        is a dimension that data decide, and what uses it runs after what computes it. Raises Invalid for
+        more than 256 elements, or an unknown number.
         """
         found = self.elements(value)
         if found is not None:
@@ -134,7 +134,7 @@ class Flow(Writer):
     def branch(
         self, condition: Value, then: Callable[[], Sequence[Thing]], otherwise: Callable[[], Sequence[Thing]]
     ) -> list[Thing]:
-        """Return what `then` gives where the condition, one boolean, holds; elsewhere what `otherwise` does."""
+        """Return what `then` gives where the condition, one boolean, holds; else what `otherwise` does."""
         if condition.type is not DataType.BOOL:
             raise Invalid(f"a condition is {condition}, not a boolean")
         if condition.known is not None:

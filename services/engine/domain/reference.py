@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from libs.common.errors import Invalid
 from libs.runtime.atomic import ATOMICS
+from libs.runtime.numpy_types import DTYPES
 from libs.runtime.plan import DataType
 from services.engine.domain.program import (
     ComputeInstruction,
@@ -29,7 +30,7 @@ Array = npt.NDArray[Any]
 
 def numpy_type(type_: DataType) -> np.dtype[np.generic]:
     """Return numpy's type of elements."""
-    return np.dtype(type_.name.lower())
+    return DTYPES[type_]
 
 
 _OTHER_NAMES = {"FLOAT8E8M0FNU": "FLOAT8E8M0", "FLOAT4E2M1FN": "FLOAT4E2M1"}
@@ -94,10 +95,8 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 _ELEMENTWISE: Mapping[str, Callable[..., Array]] = {
     "neg": np.negative,
     "abs": np.abs,
-    "sign": np.sign,
     "sqrt": np.sqrt,
     "floor": np.floor,
-    "ceil": np.ceil,
     "round": np.rint,
     "exp": np.exp,
     "log": np.log,
@@ -105,9 +104,8 @@ _ELEMENTWISE: Mapping[str, Callable[..., Array]] = {
     "erf": lambda x: np.asarray(_erf(x.astype(np.float64))).astype(x.dtype),
     "sin": np.sin,
     "cos": np.cos,
-    "not": np.logical_not,
-    "is_nan": np.isnan,
-    "is_inf": np.isinf,
+    "atan": np.arctan,
+    "not": np.invert,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -115,11 +113,10 @@ _ELEMENTWISE: Mapping[str, Callable[..., Array]] = {
     "min": np.minimum,
     "div": _divide,
     "mod": _modulo(np.mod),
-    "fmod": _modulo(np.fmod),
     "pow": _power,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "xor": np.logical_xor,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
     "eq": np.equal,
     "lt": np.less,
     "le": np.less_equal,
@@ -152,6 +149,8 @@ def _apply(
     first = inputs[0]
     if operator == "cast":
         return first.astype(dtype)
+    if operator == "bit_cast":
+        return np.ascontiguousarray(first).view(dtype)
     if atomic.kind == "elementwise":
         return np.asarray(_ELEMENTWISE[operator](*inputs))
     if operator in _REDUCE:
@@ -161,17 +160,38 @@ def _apply(
         source = first if wide is None else first.astype(wide)
         keep = {} if operator in ("reduce_max", "reduce_min") or wide else {"dtype": dtype}
         return np.asarray(_REDUCE[operator](source, axis=axes, **keep))
-    if operator in ("arg_max", "arg_min") and first.shape[axes[0]] == 0:
-        raise Invalid(f"{operator} of an axis of size 0 has no value")
     if operator == "arg_max":
+        if first.shape[axes[0]] == 0:
+            raise Invalid(f"{operator} of an axis of size 0 has no value")
         return np.asarray(np.argmax(first, axis=axes[0]))
-    if operator == "arg_min":
-        return np.asarray(np.argmin(first, axis=axes[0]))
+    if operator == "arg_sort":
+        return np.asarray(np.argsort(first, axis=axes[0], kind="stable"))
+    if atomic.kind == "scatter":
+        return _scatter(operator, first, inputs[1], inputs[2])
     if operator == "matmul":
         return np.asarray(np.matmul(first, inputs[1]))
     if operator == "gather":
         return _gather(first, inputs[1], axes[0])
     return np.cumsum(first, axis=axes[0], dtype=dtype)  # "cumulative_sum", the only one left
+
+
+_COMBINE: Mapping[str, Callable[[Array, Array], Array]] = {
+    "scatter": lambda old, new: new,
+    "scatter_add": np.add,
+    "scatter_mul": np.multiply,
+    "scatter_max": np.maximum,
+    "scatter_min": np.minimum,
+}
+
+
+def _scatter(operator: str, data: Array, indices: Array, updates: Array) -> Array:
+    result = data.copy()
+    size = data.shape[0]
+    for place, index in enumerate(indices.tolist()):
+        if not -size <= index < size:
+            raise Invalid(f"index {index} is outside of {-size} to {size - 1}, the range of axis 0")
+        result[index] = _COMBINE[operator](result[index], updates[place])
+    return result
 
 
 def _gather(data: Array, indices: Array, axis: int) -> Array:

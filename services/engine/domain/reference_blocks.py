@@ -1,4 +1,4 @@
-"""Runs a `Composed` program the plain way, block by block, before it is parted: the oracle of later stages."""
+"""Runs a `Composed` program the plain way, block by block, before it is parted: an oracle."""
 
 from __future__ import annotations
 

@@ -69,10 +69,6 @@ def _modulo(a: Extent, b: Extent, bounds: Bounds) -> Extent | None:
     return a % b if bounds.positive(b) else None
 
 
-def _c_modulo(a: Extent, b: Extent, bounds: Bounds) -> Extent | None:
-    return _modulo(a, b, bounds) if bounds.at_least(a, 0) else None
-
-
 def _power(a: Extent, b: Extent, bounds: Bounds) -> Extent | None:
     if b.constant is None or not 0 <= b.constant <= 8:
         return None
@@ -100,24 +96,32 @@ def _absolute(a: Extent, bounds: Bounds) -> Extent | None:
     return a if bounds.at_least(a, 0) else -a if bounds.at_least(-a, 0) else None
 
 
-def _sign(a: Extent, bounds: Bounds) -> Extent | None:
-    return Extent.of(1) if bounds.positive(a) else None
-
-
 _RULES: Mapping[str, Callable[..., Extent | None]] = {
     "neg": lambda a, bounds: -a,
     "abs": _absolute,
-    "sign": _sign,
     "add": lambda a, b, bounds: a + b,
     "sub": lambda a, b, bounds: a - b,
     "mul": lambda a, b, bounds: a * b,
     "div": _truncated_quotient,
     "mod": _modulo,
-    "fmod": _c_modulo,
     "pow": _power,
     "max": maximum,
     "min": minimum,
 }
+
+
+def sign(array: Elements, bounds: Bounds) -> Elements | None:
+    """Return the signs of an array of extents; None where some can't be told."""
+    told: list[Extent | int] = []
+    for extent in array.reshape(-1):
+        low, high = bounds.range(extent)
+        if low > 0 or high < 0 or low == high == 0:
+            told.append((low > 0) - (high < 0))
+        else:
+            return None
+    return elements_of(told, array.shape)
+
+
 _COMPARISONS: Mapping[str, Callable[[Extent, Extent, Bounds], bool | None]] = {
     "eq": _equal,
     "lt": _less,

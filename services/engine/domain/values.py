@@ -18,6 +18,7 @@ from services.engine.domain.symbolic import Elements
 Shape = tuple[Extent, ...]
 
 FLOATS = frozenset({DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64})
+UNSIGNED = frozenset({DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64})
 INTEGERS = frozenset(type_ for type_ in DataType if DataType.INT8 <= type_ <= DataType.UINT64)
 
 

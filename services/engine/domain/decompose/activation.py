@@ -205,7 +205,7 @@ def _hardmax(call: Call) -> Value:
     # Before opset 13 all that follow the axis are one; now it is one alone.
     flat = b.reshape(x, (*x.shape[: axes[0]], size, *x.shape[axes[-1] + 1 :]))
     axis = axes[0]
-    largest = b.arg("arg_max", flat, axis)
+    largest = b.arg_max(flat, axis)
     lifted = b.reshape(largest, (*flat.shape[:axis], Extent.of(1), *flat.shape[axis + 1 :]))
     places = b.reshape(arange(b, size), (size, *[Extent.of(1)] * (flat.rank - 1 - axis)))
     return b.reshape(b.cast(b.binary("eq", lifted, places), x.type), x.shape)

@@ -6,9 +6,10 @@ from functools import partial, reduce
 
 import numpy as np
 
+from libs.runtime.elements import ITEM_BYTES
 from libs.runtime.plan import DataType
 from services.engine.domain.decompose.operator import Call, Operator
-from services.engine.domain.values import FLOATS, INTEGERS, Value
+from services.engine.domain.values import FLOATS, INTEGERS, UNSIGNED, Value
 
 
 def _unary(atomic: str, call: Call) -> Value:
@@ -34,7 +35,8 @@ def _mean(call: Call) -> Value:
 
 
 def _modulo(call: Call) -> Value:
-    return _binary("fmod" if call.flag("fmod") else "mod", call)
+    x, y, b = call.input(0), call.input(1), call.builder
+    return b.fmod(x, y) if call.flag("fmod") else b.binary("mod", x, y)
 
 
 def _power(call: Call) -> Value:
@@ -97,10 +99,52 @@ def _is_inf(call: Call) -> Value:
     x, b = call.floats(call.input(0)), call.builder
     positive, negative = call.flag("detect_positive", True), call.flag("detect_negative", True)
     if positive and negative:
-        return b.unary("is_inf", x)
+        return b.is_inf(x)
     if not positive and not negative:
-        return b.binary("xor", b.unary("is_nan", x), b.unary("is_nan", x))
+        return b.broadcast(b.constant(np.array(False)), x.shape, fold=False)
     return b.binary("eq", x, b.scalar(np.inf if positive else -np.inf, x.type))
+
+
+def _ceil(call: Call) -> Value:
+    return call.builder.ceil(call.floats(call.input(0)))
+
+
+def _is_nan(call: Call) -> Value:
+    return call.builder.is_nan(call.floats(call.input(0)))
+
+
+def _sign(call: Call) -> Value:
+    return call.builder.sign(call.input(0))
+
+
+def _asin(call: Call) -> Value:
+    """2 · atan(x / (1 + √(1 − x²))), which loses nothing near ±1."""
+    x, b = call.floats(call.input(0)), call.builder
+    one = b.scalar(1, x.type)
+    left = b.unary("sqrt", b.binary("mul", b.binary("sub", one, x), b.binary("add", one, x)))
+    angle = b.unary("atan", b.binary("div", x, b.binary("add", one, left)))
+    return b.binary("mul", angle, b.scalar(2, x.type))
+
+
+def _acos(call: Call) -> Value:
+    """2 · atan(√((1 − x) / (1 + x))): of −1 the ratio is infinite, and the result π."""
+    x, b = call.floats(call.input(0)), call.builder
+    one = b.scalar(1, x.type)
+    ratio = b.binary("div", b.binary("sub", one, x), b.binary("add", one, x))
+    return b.binary("mul", b.unary("atan", b.unary("sqrt", ratio)), b.scalar(2, x.type))
+
+
+def _bit_shift(call: Call) -> Value:
+    """Shifts are products with, and divisions by, powers of two; all bits go from the type's width on."""
+    x, y, b = call.input(0), call.input(1), call.builder
+    if x.type not in UNSIGNED or y.type is not x.type:
+        call.fail(f"{x} and {y} are not of one unsigned type")
+    left = call.text("direction", "", ("LEFT", "RIGHT")) == "LEFT"
+    width = b.scalar(ITEM_BYTES[x.type] * 8, x.type)
+    stays = b.binary("lt", y, width)
+    zero = b.scalar(0, x.type)
+    power = b.binary("pow", b.scalar(2, x.type), b.where(stays, y, zero))
+    return b.where(stays, b.binary("mul" if left else "div", x, power), zero)
 
 
 def _tan(call: Call) -> Value:
@@ -119,7 +163,7 @@ def _asinh(call: Call) -> Value:
     x, b = call.input(0), call.builder
     size = b.unary("abs", x)
     root = b.unary("sqrt", b.binary("add", b.binary("mul", x, x), b.scalar(1, x.type)))
-    return b.binary("mul", b.unary("sign", x), b.unary("log", b.binary("add", size, root)))
+    return b.binary("mul", b.sign(x), b.unary("log", b.binary("add", size, root)))
 
 
 def _acosh(call: Call) -> Value:
@@ -138,17 +182,15 @@ def _atanh(call: Call) -> Value:
 
 _UNARY = {
     "Abs": "abs",
-    "Ceil": "ceil",
+    "Atan": "atan",
     "Cos": "cos",
     "Erf": "erf",
     "Exp": "exp",
     "Floor": "floor",
-    "IsNaN": "is_nan",
     "Log": "log",
     "Neg": "neg",
     "Not": "not",
     "Round": "round",
-    "Sign": "sign",
     "Sin": "sin",
     "Sqrt": "sqrt",
     "Tanh": "tanh",
@@ -165,7 +207,7 @@ _BINARY = {
     "Sub": "sub",
     "Xor": "xor",
 }
-_SINCE = {"Erf": 9, "IsNaN": 9, "Round": 11, "Sign": 9, "LessOrEqual": 12}
+_SINCE = {"Erf": 9, "Round": 11, "LessOrEqual": 12}
 
 OPERATORS = (
     *(Operator(name, "atomic", partial(_unary, atom), _SINCE.get(name, 7)) for name, atom in _UNARY.items()),
@@ -173,21 +215,31 @@ OPERATORS = (
         Operator(name, "atomic", partial(_binary, atom), _SINCE.get(name, 7))
         for name, atom in _BINARY.items()
     ),
+    Operator("Acos", "composite", _acos),
+    Operator("Asin", "composite", _asin),
+    Operator("BitwiseAnd", "atomic", partial(_binary, "and"), 18),
+    Operator("BitwiseNot", "atomic", partial(_unary, "not"), 18),
+    Operator("BitwiseOr", "atomic", partial(_binary, "or"), 18),
+    Operator("BitwiseXor", "atomic", partial(_binary, "xor"), 18),
+    Operator("BitShift", "composite", _bit_shift, 11),
     Operator("Acosh", "composite", _acosh, 9),
     Operator("Asinh", "composite", _asinh, 9),
     Operator("Atanh", "composite", _atanh, 9),
     Operator("Cast", "atomic", _cast),
+    Operator("Ceil", "composite", _ceil),
     Operator("CastLike", "atomic", _cast_like, 15),
     Operator("Cosh", "composite", partial(_hyperbolic, "add"), 9),
     Operator("Greater", "atomic", partial(_swapped, "lt")),
     Operator("GreaterOrEqual", "atomic", partial(_swapped, "le"), 12),
     Operator("IsInf", "composite", _is_inf, 10),
+    Operator("IsNaN", "composite", _is_nan, 9),
     Operator("Max", "atomic", partial(_variadic, "max")),
     Operator("Mean", "composite", _mean),
     Operator("Min", "atomic", partial(_variadic, "min")),
     Operator("Mod", "atomic", _modulo, 10),
     Operator("Pow", "atomic", _power),
     Operator("Reciprocal", "composite", _reciprocal),
+    Operator("Sign", "composite", _sign, 9),
     Operator("Sinh", "composite", partial(_hyperbolic, "sub"), 9),
     Operator("Sum", "atomic", partial(_variadic, "add")),
     Operator("Tan", "composite", _tan),

@@ -65,7 +65,7 @@ def _log_sum(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
 def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     """Return m + log Σ exp(x − m); m is the maximum, or 0 where that is infinite (∞ − ∞ is no number)."""
     largest = _plain("reduce_max", b, x, axes, True)
-    shift = b.where(b.unary("is_inf", largest), b.scalar(0, x.type), largest)
+    shift = b.where(b.is_inf(largest), b.scalar(0, x.type), largest)
     powers = b.unary("exp", b.binary("sub", x, shift))
     total = b.unary("log", b.reduce("reduce_sum", powers, axes, keep=True))
     result = b.binary("add", total, shift)
@@ -85,14 +85,15 @@ def _reduce(reduction: Reduction, call: Call) -> Value:
     return reduction(call.builder, x, axes, keep)
 
 
-def _arg(atomic: str, call: Call) -> Value:
+def _arg(smallest: bool, call: Call) -> Value:
     x, b = call.input(0), call.builder
+    find = b.arg_min if smallest else b.arg_max
     axis = call.axis(call.integer("axis", 0), x.rank)
     if call.flag("select_last_index"):
         last = b.extent(x.shape[axis] - 1, DataType.INT64)
-        found = b.binary("sub", last, b.arg(atomic, b.flip(x, axis), axis))
+        found = b.binary("sub", last, find(b.flip(x, axis), axis))
     else:
-        found = b.arg(atomic, x, axis)
+        found = find(x, axis)
     if not call.flag("keepdims", True):
         return found
     return b.reshape(found, (*x.shape[:axis], Extent.of(1), *x.shape[axis + 1 :]))
@@ -118,8 +119,8 @@ def _cumulative_sum(call: Call) -> Value:
 
 
 OPERATORS = (
-    Operator("ArgMax", "composite", partial(_arg, "arg_max")),
-    Operator("ArgMin", "composite", partial(_arg, "arg_min")),
+    Operator("ArgMax", "composite", partial(_arg, False)),
+    Operator("ArgMin", "composite", partial(_arg, True)),
     Operator("CumSum", "composite", _cumulative_sum, 11),
     Operator("ReduceL1", "composite", partial(_reduce, _l1)),
     Operator("ReduceL2", "composite", partial(_reduce, _l2)),

@@ -71,8 +71,7 @@ def test_integers_divide_towards_zero() -> None:
     a, b = np.array([7, -7, 7, -7, 6]), np.array([2, 2, -2, -2, -3])
     assert compute("div", [a, b], (), DataType.INT64).tolist() == [3, -3, -3, 3, -2]
     assert compute("mod", [a, b], (), DataType.INT64).tolist() == [1, 1, -1, -1, 0]
-    assert compute("fmod", [a, b], (), DataType.INT64).tolist() == [1, -1, 1, -1, 0]
-    for operator in ("div", "mod", "fmod"):
+    for operator in ("div", "mod"):
         with pytest.raises(Invalid, match="divided by 0"):
             compute(operator, [a, b * 0], (), DataType.INT64)
 
@@ -87,8 +86,8 @@ def test_gather_counts_from_the_end_and_refuses_what_is_outside() -> None:
 
 def test_types_go_there_and_back() -> None:
     assert all(data_type(numpy_type(type_)) is type_ for type_ in DataType)
-    with pytest.raises(Invalid, match="complex64"):
-        data_type(np.dtype(np.complex64))
+    with pytest.raises(Invalid, match="datetime64"):
+        data_type(np.dtype(np.datetime64))
 
 
 def test_a_view_with_negative_strides() -> None:

@@ -122,7 +122,7 @@ def test_a_broken_rule_is_told_with_stage_and_place(name: str) -> None:
     [
         ("add", "float32 int64", "mixes"),
         ("exp", "int64", "takes floating, not INT64"),
-        ("and", "float32 float32", "takes bool"),
+        ("and", "float32 float32", "takes integer, bool"),
         ("where", "float32 float32 float32", "isn't bool"),
     ],
 )
