@@ -24,6 +24,7 @@ from services.engine.domain.explain import Explanation, StepText, TensorText
 from services.engine.domain.limits import MAX_EXTERNAL_FILES, check_dimensions, check_external_path
 from services.engine.domain.model import Model, Stage
 from services.engine.domain.optimiser import Optimised
+from services.engine.domain.reference import data_type
 
 Array = npt.NDArray[Any]
 MAX_INPUTS = 1024
@@ -33,6 +34,7 @@ _KINDS = {
     "transform": engine_pb2.OperatorSpec.KIND_TRANSFORM,
     "composite": engine_pb2.OperatorSpec.KIND_COMPOSITE,
     "static": engine_pb2.OperatorSpec.KIND_STATIC,
+    "control": engine_pb2.OperatorSpec.KIND_CONTROL,
 }
 _LARGEST = 2**64 - 1
 MAX_STEPS_BYTES = 2 * 1024 * 1024
@@ -40,6 +42,15 @@ MAX_STEPS_BYTES = 2 * 1024 * 1024
 MAX_ORIGIN = 1024
 _FRAMING_BYTES = 8
 _MOST_ELEMENTS = 2**40
+_BITS = {
+    DataType.INT4: 4,
+    DataType.UINT4: 4,
+    DataType.FLOAT4E2M1: 4,
+    DataType.INT2: 2,
+    DataType.UINT2: 2,
+}
+"""Of types narrower than the byte that each element takes."""
+_NO_STRINGS = "arrays of strings can't be sent; run the plan where they are"
 
 
 def tenant_of(parent: str) -> str:
@@ -179,11 +190,14 @@ def arrays(messages: Sequence[engine_pb2.InferTensor]) -> dict[str, Array]:
 
 def _array(message: engine_pb2.InferTensor, field: str) -> Array:
     try:
-        dtype = DTYPES[DataType(message.type)]
+        type_ = DataType(message.type)
     except ValueError:
         raise Invalid(
             f"{field}.type: {message.type} is not a type of elements", metadata={"field": field}
         ) from None
+    if type_ is DataType.STRING:
+        raise Invalid(f"{field}.type: {_NO_STRINGS}", metadata={"field": field})
+    dtype = DTYPES[type_]
     if len(message.shape) > MAX_RANK:
         raise Invalid(f"{field}.shape: has more than {MAX_RANK} sizes", metadata={"field": field})
     # numpy refuses sizes whose product is too large also where another one is 0.
@@ -201,21 +215,30 @@ def _array(message: engine_pb2.InferTensor, field: str) -> Array:
         )
     if dtype == np.bool_ and message.data.strip(b"\0\1"):
         raise Invalid(f"{field}.data: a BOOL is neither 0 nor 1", metadata={"field": field})
-    array = np.frombuffer(message.data, dtype.newbyteorder("<")).reshape(tuple(message.shape))
-    return array.astype(dtype, copy=False)
+    bits = _BITS.get(type_)
+    if bits and np.frombuffer(message.data, np.uint8).max(initial=0) >> bits:
+        raise Invalid(
+            f"{field}.data: an {type_.name} has more than its lowest {bits} bits set",
+            metadata={"field": field},
+        )
+    return np.frombuffer(message.data, dtype).reshape(tuple(message.shape))
 
 
 def tensors(outputs: Sequence[tuple[str, Array]]) -> list[engine_pb2.InferTensor]:
-    """Return arrays as messages."""
-    return [
-        engine_pb2.InferTensor(
-            name=name,
-            type=plan_pb2.DataType.ValueType(int(DataType[array.dtype.name.upper()])),
-            shape=array.shape,
-            data=array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(),
-        )
-        for name, array in outputs
-    ]
+    """Return arrays as messages; raise Invalid for one of strings."""
+    return [_message(name, array) for name, array in outputs]
+
+
+def _message(name: str, array: Array) -> engine_pb2.InferTensor:
+    type_ = data_type(array.dtype)
+    if type_ is DataType.STRING:
+        raise Invalid(f"output {shown(name)}: {_NO_STRINGS}")
+    return engine_pb2.InferTensor(
+        name=name,
+        type=plan_pb2.DataType.ValueType(int(type_)),
+        shape=array.shape,
+        data=array.astype(DTYPES[type_], copy=False).tobytes(),
+    )
 
 
 # ---- the registry ----
