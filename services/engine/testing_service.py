@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,10 +58,15 @@ class Client:
         model: manifest_pb2.BlobRef,
         dimensions: Sequence[engine_pb2.DimensionBounds] = (),
         validate_only: bool = False,
+        external_data: Mapping[str, manifest_pb2.BlobRef] | None = None,
     ) -> tuple[list[engine_pb2.Stage], engine_pb2.OptimizeResult]:
         """Return the stages told of and the result."""
         request = engine_pb2.OptimizeRequest(
-            parent=self.parent, model=model, dimensions=dimensions, validate_only=validate_only
+            parent=self.parent,
+            model=model,
+            dimensions=dimensions,
+            validate_only=validate_only,
+            external_data=external_data,
         )
         stages: list[engine_pb2.Stage] = []
         async for response in self.stub.Optimize(request):

@@ -14,7 +14,7 @@ from libs.runtime.program import Program
 from services.deployer.testing import Running as Deployer
 from services.engine.config import EngineConfig
 from services.engine.domain.model import STAGES
-from services.engine.testing_models import MODELS, Model, mlp
+from services.engine.testing_models import MODELS, Model, beside, mlp
 from services.engine.testing_service import Running, running_engine
 from services.engine.verify import Peer
 
@@ -44,6 +44,24 @@ async def test_a_model_becomes_a_plan_that_agrees_with_onnx_runtime(
             assert answer.keys() == expected.keys()
             for output, array in expected.items():
                 np.testing.assert_allclose(answer[output], array, rtol=1e-4, atol=1e-5)
+
+
+async def test_a_model_whose_data_is_in_other_files(deployer: Deployer, engine: Running) -> None:
+    content, files = beside()
+    model = await deployer.client().upload(content)
+    with pytest.raises(grpc.aio.AioRpcError, match=r"'weights\.bin', which did not come with the model"):
+        await engine.client().optimise(model)
+    refs = {path: await deployer.client().upload(data) for path, data in files.items()}
+    stages, result = await engine.client().optimise(model, external_data=refs)
+    assert [stage.name for stage in stages] == list(STAGES)
+    assert 0 <= result.max_error < 1e-4
+    assert result.explanation.model_digest == model.digest
+    _, again = await engine.client().optimise(model, external_data=refs)
+    assert again.cached
+    changed = await deployer.client().upload(bytes(len(files["weights.bin"])))
+    _, other = await engine.client().optimise(model, external_data={**refs, "weights.bin": changed})
+    assert not other.cached
+    assert other.plan.digest != result.plan.digest
 
 
 async def test_the_same_model_comes_from_the_cache_also_after_a_restart(
