@@ -23,7 +23,6 @@ class Binding:
         Raises Invalid (BAD_PLAN) for a raster whose regions neither cover its output nor fill it, or one of
         which writes an element twice; MemoryError where there isn't enough.
         """
-        self.sizes = layout.sizes
         self.bytes = layout.arena_bytes + ALIGNMENT
         self._plan = plan
         self._layout = layout
@@ -38,10 +37,10 @@ class Binding:
             self._origins.extend([index] * len(kernels))
         self.input_shapes = tuple(layout.shapes[port.tensor] for port in plan.inputs)
         self._inputs = [self._whole(port.tensor) for port in plan.inputs]
-        self._outputs = [(port.name, self._whole(port.tensor)) for port in plan.outputs]
+        self._outputs = [self._whole(port.tensor) for port in plan.outputs]
 
-    def run(self, inputs: Sequence[Array]) -> dict[str, Array]:
-        """Copy the inputs in, run every step, and return copies of the outputs by name.
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Copy the inputs in, run every step, and return copies of the outputs in the plan's order.
 
         The inputs have the shapes of `input_shapes` and types that cast safely. Raises Invalid (BAD_INPUT),
         naming the step, for values without a result.
@@ -56,7 +55,7 @@ class Binding:
                     done += 1
         except DataFault as error:
             raise bad_input(f"{self._place(self._origins[done])}: {error}") from None
-        return {name: value.copy() for name, value in self._outputs}
+        return [output.copy() for output in self._outputs]
 
     def _place(self, index: int) -> str:
         origin = self._plan.steps[index].origin[:200]

@@ -8,8 +8,10 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
 from libs.runtime.atomic import ATOMICS, Atomic
+from libs.runtime.check_composition import check_composition
 from libs.runtime.elements import ITEM_BYTES, family
 from libs.runtime.extents import LIMIT, constants
 from libs.runtime.faults import bad_plan
@@ -28,25 +30,53 @@ def check_plan(plan: Plan) -> None:
     each tensor is written once and before it is read, operators with their types, axes and ranks, and that
     every dimension is the size of some input's axis.
     """
-    parts = (plan.dimensions, plan.extents, plan.tensors, plan.inputs, plan.outputs, plan.buffers, plan.steps)
-    for part, (name, most) in zip(parts, MAX_COUNTS.values(), strict=True):
+    parts = (
+        plan.dimensions,
+        plan.extents,
+        plan.tensors,
+        plan.inputs,
+        plan.outputs,
+        plan.buffers,
+        plan.steps,
+        plan.equalities,
+    )
+    for part, (name, most) in zip(parts, MAX_COUNTS.values(), strict=False):
         if len(part) > most:
             raise bad_plan(name, f"has {len(part)} entries, more than {most}")
     if not _DIGEST.fullmatch(plan.model_digest):
         raise bad_plan("model_digest", f'must be "sha256:" and 64 hex digits, not {plan.model_digest[:80]!r}')
-    _Checker(plan).check()
+    if plan.composition is None:
+        _Checker(plan).check()
+        return
+    if any(parts[1:]):
+        raise bad_plan("it", "has steps, tensors or ports beside a composition")
+    checker = _Checker(plan)
+    checker.dimensions()
+    check_composition(plan.composition, [dimension.name for dimension in plan.dimensions], check_part)
+
+
+def check_part(plan: Plan, where: str) -> None:
+    """Raise Invalid (BAD_PLAN) as `check_plan` does, for a part: whoever runs it gives it sizes."""
+    try:
+        _Checker(plan, is_part=True).check()
+    except Invalid as error:
+        raise Invalid(f"{where}: {error.message}", reason=error.reason) from None
 
 
 class _Checker:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, is_part: bool = False) -> None:
         self._plan = plan
+        self._is_part = is_part
         self._known: list[int | None] = []
         self._written: set[int] = set()
 
     def check(self) -> None:
         plan = self._plan
-        self._dimensions()
+        self.dimensions()
         self._extents()
+        for index, equality in enumerate(plan.equalities):
+            self._extent(equality.left, f"equalities[{index}].left")
+            self._extent(equality.right, f"equalities[{index}].right")
         for index, buffer in enumerate(plan.buffers):
             self._extent(buffer.size_bytes, f"buffers[{index}].size_bytes")
         for index, tensor in enumerate(plan.tensors):
@@ -61,12 +91,12 @@ class _Checker:
             else:
                 self._raster(step.kind, where)
         self._names("outputs", [port.name for port in plan.outputs])
-        if not plan.outputs:
+        if not plan.outputs and not self._is_part:
             raise bad_plan("outputs", "is empty: the plan would compute nothing")
         for index, port in enumerate(plan.outputs):
             self._readable(port.tensor, f"outputs[{index}].tensor")
 
-    def _dimensions(self) -> None:
+    def dimensions(self) -> None:
         self._names("dimensions", [dimension.name for dimension in self._plan.dimensions])
         for index, dimension in enumerate(self._plan.dimensions):
             if not 0 <= dimension.minimum <= dimension.maximum <= LIMIT:
@@ -124,7 +154,7 @@ class _Checker:
             extents = [plan.extents[extent] for extent in plan.tensors[port.tensor].shape]
             sized |= {extent.left for extent in extents if extent.operation is Operation.DIMENSION}
         for index, dimension in enumerate(plan.dimensions):
-            if index not in sized:
+            if index not in sized and not self._is_part:
                 raise bad_plan(f"dimension {dimension.name!r}", "is the size of no axis of an input")
 
     def _compute(self, step: Compute, where: str) -> None:

@@ -4,12 +4,14 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
 from isthmus.engine.v1 import plan_pb2 as pb
 from libs.common.errors import Invalid
+from libs.runtime.codec_composition import composition_message, read_composition
 from libs.runtime.faults import PLAN_VERSION, bad_plan
 from libs.runtime.plan import (
     MAJOR,
@@ -19,6 +21,7 @@ from libs.runtime.plan import (
     Compute,
     DataType,
     Dimension,
+    Equality,
     Extent,
     Operation,
     Placement,
@@ -40,11 +43,17 @@ def encode(plan: Plan) -> bytes:
 
     Raises ValueError for a number that the format can't hold (a negative index, say): a fault of the caller.
     """
-    message = pb.Plan(
-        major=MAJOR,
-        minor=MINOR,
-        model_digest=plan.model_digest,
-        producer=plan.producer,
+    message = _message(plan)
+    message.major, message.minor = MAJOR, MINOR
+    message.model_digest, message.producer = plan.model_digest, plan.producer
+    if plan.composition is not None:
+        message.composition.CopyFrom(composition_message(plan.composition, plan.dimensions, _message))
+    return message.SerializeToString(deterministic=True)
+
+
+def _message(plan: Plan) -> pb.Plan:
+    """Return what a part has, too."""
+    return pb.Plan(
         dimensions=[pb.Dimension(name=d.name, minimum=d.minimum, maximum=d.maximum) for d in plan.dimensions],
         extents=[
             pb.Extent(
@@ -60,8 +69,10 @@ def encode(plan: Plan) -> bytes:
         outputs=[pb.Port(name=port.name, tensor=port.tensor) for port in plan.outputs],
         buffers=[pb.Buffer(size_bytes=buffer.size_bytes) for buffer in plan.buffers],
         steps=[_step_message(step) for step in plan.steps],
+        equalities=[
+            pb.Equality(left=each.left, right=each.right, origin=each.origin) for each in plan.equalities
+        ],
     )
-    return message.SerializeToString(deterministic=True)
 
 
 def decode(data: bytes) -> Plan:
@@ -81,9 +92,17 @@ def decode(data: bytes) -> Plan:
         text = f"plan is of format {message.major}.{message.minor}; this runtime reads format {MAJOR}"
         remedy = "update the runtime" if message.major > MAJOR else "make the plan again with the engine"
         raise Invalid(f"{text}: {remedy}", reason=PLAN_VERSION)
-    regions = sum(len(step.raster.regions) for step in message.steps)
+    parts = (message, *message.composition.parts)
+    regions = sum(len(step.raster.regions) for part in parts for step in part.steps)
     if regions > MAX_REGIONS:
         raise bad_plan("it", f"has {regions} regions, more than {MAX_REGIONS}")
+    plan = _plan(message)
+    if message.HasField("composition"):
+        return replace(plan, composition=read_composition(message.composition, plan.dimensions, _plan))
+    return plan
+
+
+def _plan(message: pb.Plan) -> Plan:
     return Plan(
         model_digest=message.model_digest,
         producer=message.producer,
@@ -94,6 +113,7 @@ def decode(data: bytes) -> Plan:
         outputs=tuple(Port(port.name, port.tensor) for port in message.outputs),
         buffers=tuple(Buffer(buffer.size_bytes) for buffer in message.buffers),
         steps=tuple(_step(step, index) for index, step in enumerate(message.steps)),
+        equalities=tuple(Equality(each.left, each.right, each.origin) for each in message.equalities),
     )
 
 

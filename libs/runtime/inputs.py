@@ -19,14 +19,24 @@ _KINDS = {"b": "booleans", "i": "integers", "u": "integers", "f": "numbers"}
 
 @dataclass(frozen=True, slots=True)
 class PortSpec:
-    """An input or output; its shape has text such as "batch" or "2*batch" for what isn't fixed."""
+    """An input or output.
+
+    Its shape has text such as "batch" or "2*batch" for what isn't fixed, "?" for what only data tell; None:
+    the number of axes isn't known.
+    """
 
     name: str
     dtype: np.dtype[Any]
-    shape: tuple[int | str, ...]
+    """Of strings: object."""
+    shape: tuple[int | str, ...] | None
+    containers: tuple[str, ...] = ()
+    """"sequence" and "optional", the outermost first, where it isn't a tensor."""
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        elements = "string" if self.dtype == np.object_ else str(self.dtype)
+        shape = "..." if self.shape is None else ", ".join(map(str, self.shape))
+        kind = "".join(f"{container} of " for container in self.containers)
+        return f"{self.name}: {kind}{elements}[{shape}]"
 
 
 def port_specs(plan: Plan, ports: Sequence[Port]) -> tuple[PortSpec, ...]:
@@ -71,10 +81,7 @@ class InputReader:
                 value = inputs[spec.name]
             except KeyError:
                 raise bad_input(f"input {spec.name!r} ({spec}) is missing{self._given(inputs)}") from None
-            if isinstance(value, np.ndarray) and value.dtype == spec.dtype:
-                arrays.append(value)
-            else:
-                arrays.append(_convert(value, spec))
+            arrays.append(converted(value, spec))
         if len(inputs) != len(self.specs):
             known = [spec.name for spec in self.specs]
             name = next(str(name) for name in inputs if name not in known)[:80]
@@ -110,11 +117,14 @@ class InputReader:
 
 def wrong_shape(spec: PortSpec, shape: Sequence[int]) -> Invalid:
     """Return the error for an input of another shape than its port has."""
-    wanted = ", ".join(map(str, spec.shape))
+    wanted = ", ".join(map(str, spec.shape or ()))
     return bad_input(f"input {spec.name!r} has the shape {list(shape)}; it must be [{wanted}]")
 
 
-def _convert(value: object, spec: PortSpec) -> Array:
+def converted(value: object, spec: PortSpec) -> Array:
+    """Return a value as an array of an input's type; raises Invalid (BAD_INPUT) where it can't be."""
+    if isinstance(value, np.ndarray) and value.dtype == spec.dtype:
+        return value
     wanted = f"input {spec.name!r} must hold {spec.dtype}"
     if not isinstance(value, list | tuple | int | float):
         if isinstance(value, str | bytes | Mapping) or value is None:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from libs.common.errors import Exhausted
+from libs.common.errors import Exhausted, Invalid
 from libs.common.sizes import size_text
 from libs.runtime.atomic import ATOMICS, Atomic
 from libs.runtime.elements import ITEM_BYTES
-from libs.runtime.extents import LIMIT, evaluate
-from libs.runtime.faults import TOO_MUCH_MEMORY, bad_input, bad_plan
+from libs.runtime.extents import LIMIT, evaluate, formulas
+from libs.runtime.faults import BAD_INPUT, TOO_MUCH_MEMORY, bad_input, bad_plan
 from libs.runtime.plan import Compute, Plan, Raster, View
 
 ALIGNMENT = 64
@@ -112,14 +112,23 @@ def lay_out(plan: Plan, sizes: Sequence[int], *, max_buffer_bytes: int = MAX_BUF
 
 
 def check_layouts(plan: Plan) -> None:
-    """Raise Invalid (BAD_PLAN) where the plan isn't sound at the smallest or at the largest sizes.
+    """Raise Invalid (BAD_PLAN) where a straight plan isn't sound at the smallest or at the largest sizes.
+
+    Parts of a composition are checked at each size that comes: theirs hang together in ways that only data
+    tell.
 
     Only numbers are checked: no memory is used, so that the largest sizes may be beyond this machine, but not
     beyond 2^62 bytes.
     """
+    if plan.composition is not None:
+        return
     for sizes in ([d.minimum for d in plan.dimensions], [d.maximum for d in plan.dimensions]):
         try:
             lay_out(plan, sizes, max_buffer_bytes=LIMIT)
+        except Invalid as error:
+            # Sizes that must be equal in a call needn't be so at the ends.
+            if error.reason != BAD_INPUT:
+                raise
         except Exhausted as error:
             raise bad_plan("it", f"is too large for any machine: {error.message}") from None
 
@@ -136,6 +145,7 @@ class _Resolver:
 
     def layout(self) -> Layout:
         plan, values = self._plan, self._values
+        self._check_equalities()
         offsets, arena_bytes = self._places()
         steps: list[ComputeLayout | RasterLayout] = []
         for index, step in enumerate(plan.steps):
@@ -154,6 +164,21 @@ class _Resolver:
             calculations=sum(values[step.calculations] for step in plan.steps),
             moved_bytes=sum(values[step.moved_bytes] for step in plan.steps),
         )
+
+    def _check_equalities(self) -> None:
+        values = self._values
+        for equality in self._plan.equalities:
+            left, right = values[equality.left], values[equality.right]
+            if left != right:
+                texts = formulas(self._plan.extents, self._plan.dimensions)
+                where = f"{equality.origin[:200]}: " if equality.origin else ""
+                told = " and ".join(
+                    f"{texts[extent]} = {values[extent]}"
+                    if isinstance(texts[extent], str)
+                    else str(values[extent])
+                    for extent in (equality.left, equality.right)
+                )
+                raise bad_input(f"{where}sizes {told} must be equal")
 
     def _shape(self, index: int) -> tuple[int, ...]:
         shape = tuple(self._values[extent] for extent in self._plan.tensors[index].shape)

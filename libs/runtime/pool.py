@@ -12,6 +12,7 @@ from libs.runtime.faults import TOO_MUCH_MEMORY
 from libs.runtime.layout import ALIGNMENT, Layout
 
 Sizes = tuple[int, ...]
+"""What tells bindings apart: sizes of dimensions, after the number of a part where there are several."""
 
 
 class BindingPool:
@@ -20,7 +21,7 @@ class BindingPool:
     def __init__(
         self,
         lay_out: Callable[[Sizes], Layout],
-        make: Callable[[Layout], Binding],
+        make: Callable[[Sizes, Layout], Binding],
         *,
         max_bytes: int,
         max_kept: int,
@@ -47,7 +48,7 @@ class BindingPool:
         try:
             yield binding
         finally:
-            self._give(binding)
+            self._give(sizes, binding)
 
     @property
     def bytes(self) -> int:
@@ -82,16 +83,16 @@ class BindingPool:
                 raise Exhausted(text, reason=TOO_MUCH_MEMORY)
             self._bytes += needed
         try:
-            return self._make(layout)
+            return self._make(sizes, layout)
         except BaseException:
             with self._lock:
                 self._bytes -= needed
             raise
 
-    def _give(self, binding: Binding) -> None:
+    def _give(self, sizes: Sizes, binding: Binding) -> None:
         with self._lock:
-            self._kept.setdefault(binding.sizes, []).append(binding)
-            self._kept.move_to_end(binding.sizes)
+            self._kept.setdefault(sizes, []).append(binding)
+            self._kept.move_to_end(sizes)
             self._count += 1
             while self._count > self._max_kept:
                 self._drop_oldest()

@@ -6,20 +6,17 @@ and copies the outputs out. Bindings are kept for later calls of the same sizes.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from libs.common.errors import Exhausted
-from libs.runtime.bind import Binding
 from libs.runtime.check import check_plan
-from libs.runtime.faults import TOO_MUCH_WORK
-from libs.runtime.inputs import InputReader, PortSpec, port_specs, wrong_shape
-from libs.runtime.kernels.fault import Array
-from libs.runtime.layout import MAX_BUFFER_BYTES, Layout, check_layouts, lay_out
+from libs.runtime.composed import Composed
+from libs.runtime.inputs import PortSpec
+from libs.runtime.layout import MAX_BUFFER_BYTES, check_layouts
 from libs.runtime.numpy_types import check_numpy
 from libs.runtime.plan import Plan
-from libs.runtime.pool import BindingPool
-from libs.runtime.work import work_of
+from libs.runtime.straight import Straight
 
 MAX_BINDINGS = 8
 
@@ -59,34 +56,30 @@ class Program:
         """
         check_plan(plan)
         check_layouts(plan)
-        self._plan = plan
-        self._max_buffer_bytes = max_buffer_bytes
-        self._max_work = max_work
-        self._reader = InputReader(plan)
-        self.outputs: tuple[PortSpec, ...] = port_specs(plan, plan.outputs)
-        """In the plan's order."""
-        self._pool = BindingPool(
-            self._lay_out,
-            lambda layout: Binding(plan, layout),
-            max_bytes=max_buffer_bytes,
-            max_kept=max_bindings,
-        )
+        made = Straight if plan.composition is None else Composed
+        self._runner: Straight | Composed = made(plan, max_buffer_bytes, max_bindings, max_work)
 
     @property
     def inputs(self) -> tuple[PortSpec, ...]:
         """In the plan's order."""
-        return self._reader.specs
+        return self._runner.inputs
+
+    @property
+    def outputs(self) -> tuple[PortSpec, ...]:
+        """In the plan's order."""
+        return self._runner.outputs
 
     @property
     def held_bytes(self) -> int:
         """Memory of bindings, in use or kept."""
-        return self._pool.bytes
+        return self._runner.held_bytes
 
-    def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         """Compute the outputs, by name, as arrays of the caller's own.
 
         `inputs` gives every input once: arrays of the input's very type, or numbers and nested lists, which
-        are converted where nothing is lost but precision.
+        are converted where nothing is lost but precision. A sequence is a list, an optional what it holds or
+        None, strings are arrays of str; outputs are the same.
 
         Raises:
             Invalid: BAD_INPUT for inputs that are missing, unknown or of another type or shape, for sizes
@@ -94,18 +87,4 @@ class Program:
                 integer divided by 0); BAD_PLAN where the plan isn't sound at these sizes.
             Exhausted: TOO_MUCH_MEMORY, over `max_buffer_bytes`; TOO_MUCH_WORK, over `max_work`.
         """
-        arrays = self._reader.arrays(inputs)
-        with self._pool.lend(self._reader.sizes(arrays)) as binding:
-            for spec, array, shape in zip(self.inputs, arrays, binding.input_shapes, strict=True):
-                if array.shape != shape:
-                    raise wrong_shape(spec, array.shape)
-            return binding.run(arrays)
-
-    def _lay_out(self, sizes: tuple[int, ...]) -> Layout:
-        layout = lay_out(self._plan, sizes, max_buffer_bytes=self._max_buffer_bytes)
-        if self._max_work is not None and (work := work_of(self._plan, layout)) > self._max_work:
-            pairs = zip(self._plan.dimensions, sizes, strict=True)
-            named = ", ".join(f"{dimension.name}={size}" for dimension, size in pairs) or "these inputs"
-            text = f"a call for {named} takes {work} calculations, more than {self._max_work}"
-            raise Exhausted(text, reason=TOO_MUCH_WORK)
-        return layout
+        return self._runner.run(inputs)

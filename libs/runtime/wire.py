@@ -23,8 +23,18 @@ MAX_COUNTS: Mapping[int, tuple[str, int]] = {
     9: ("outputs", 1_024),
     10: ("buffers", 1_024),
     11: ("steps", 65_536),
+    12: ("equalities", 65_536),
+    13: ("compositions", 1),
 }
-"""By field number of the Plan."""
+"""By field number of the Plan, for each part."""
+MAX_COMPOSED: Mapping[int, tuple[str, int]] = {
+    1: ("parts", 4_096),
+    2: ("registers", 65_536),
+    3: ("inputs", 1_024),
+    4: ("outputs", 1_024),
+    5: ("blocks", 1_024),
+}
+"""By field number of the Composition."""
 MAX_REGIONS = 131_072
 """Of all rasters together."""
 MAX_REPEATED = 8
@@ -33,6 +43,8 @@ _MAX_FIELDS = 600_000
 """Of the plan and its tensors."""
 _MODEL_DIGEST = 3
 _TENSORS, _CONSTANT = 7, 3
+_COMPOSITION, _PARTS, _REGISTERS, _REGISTER_CONSTANT, _BLOCKS = 13, 1, 2, 2, 5
+_OF_A_BLOCK: Mapping[int, tuple[str, int]] = {2: ("actions in a block", 65_536)}
 # The major version, tensors, outputs. ModelProto has no field 9.
 _PLAN_FIELDS = frozenset({1, 7, 9})
 # ModelProto: the version of its format as a number, the graph, the operator sets.
@@ -69,23 +81,61 @@ def check_bounds(data: bytes) -> None:
     """Raise Invalid (BAD_PLAN) for bytes that are no protobuf message, or a plan beyond the bounds."""
     if len(data) > MAX_BYTES:
         raise bad_plan("it", f"has {size_text(len(data))}, more than {size_text(MAX_BYTES)}")
-    counts = dict.fromkeys(MAX_COUNTS, 0)
-    elements = 0
-    budget = iter(range(_MAX_FIELDS))
-    for number, start, end in _fields(data, 0, len(data), budget):
-        if number not in counts:
-            continue
-        counts[number] += 1
-        name, most = MAX_COUNTS[number]
-        if counts[number] > most:
-            raise bad_plan("it", f"has more than {most} {name}")
-        if number == _TENSORS:
-            inner = _fields(data, start, end, budget)
-            elements += sum(stop - begin for field, begin, stop in inner if field == _CONSTANT)
+    elements = _elements_of_plan(data, 0, len(data), iter(range(_MAX_FIELDS)), is_part=False)
     if len(data) - elements > MAX_STRUCTURE_BYTES:
         taken, allowed = size_text(len(data) - elements), size_text(MAX_STRUCTURE_BYTES)
         text = f"takes {taken} apart from constants, more than {allowed}"
         raise bad_plan("it", text)
+
+
+def _elements_of_plan(data: bytes, position: int, end: int, budget: Iterator[int], *, is_part: bool) -> int:
+    """Count what a plan or part holds; return the bytes of its constants."""
+    counts = dict.fromkeys(MAX_COUNTS, 0)
+    elements = 0
+    for number, start, stop in _counted(data, position, end, budget, counts, MAX_COUNTS):
+        if number == _TENSORS:
+            elements += _taken(data, start, stop, budget, _CONSTANT)
+        elif number == _COMPOSITION:
+            if is_part:
+                raise bad_plan("it", "has a part that is a composition itself")
+            elements += _elements_of_composition(data, start, stop, budget)
+    return elements
+
+
+def _elements_of_composition(data: bytes, position: int, end: int, budget: Iterator[int]) -> int:
+    counts = dict.fromkeys(MAX_COMPOSED, 0)
+    elements = 0
+    for number, start, stop in _counted(data, position, end, budget, counts, MAX_COMPOSED):
+        if number == _PARTS:
+            elements += _elements_of_plan(data, start, stop, budget, is_part=True)
+        elif number == _REGISTERS:
+            elements += _taken(data, start, stop, budget, _REGISTER_CONSTANT)
+        elif number == _BLOCKS:
+            for _ in _counted(data, start, stop, budget, dict.fromkeys(_OF_A_BLOCK, 0), _OF_A_BLOCK):
+                pass
+    return elements
+
+
+def _counted(
+    data: bytes,
+    position: int,
+    end: int,
+    budget: Iterator[int],
+    counts: dict[int, int],
+    most: Mapping[int, tuple[str, int]],
+) -> Iterator[tuple[int, int, int]]:
+    for number, start, stop in _fields(data, position, end, budget):
+        if number not in counts:
+            continue
+        counts[number] += 1
+        if counts[number] > most[number][1]:
+            raise bad_plan("it", f"has more than {most[number][1]} {most[number][0]}")
+        yield number, start, stop
+
+
+def _taken(data: bytes, position: int, end: int, budget: Iterator[int], field: int) -> int:
+    inner = _fields(data, position, end, budget)
+    return sum(stop - start for number, start, stop in inner if number == field)
 
 
 def _fields(data: bytes, position: int, end: int, budget: Iterator[int]) -> Iterator[tuple[int, int, int]]:

@@ -133,8 +133,19 @@ class Writer:
                 raise Invalid(f"sizes {left} and {right} must be equal{where_text(sizes)}")
         if (left, right) in self.bounds.equal:
             return
-        self.bounds = Bounds(self.bounds.ranges, self.bounds.data, (*self.bounds.equal, (left, right)))
+        ranges = {**self.bounds.ranges, **self._shared_range(left, right)}
+        self.bounds = Bounds(ranges, self.bounds.data, (*self.bounds.equal, (left, right)))
         self._write(EqualInstruction(left, right, self.origin))
+
+    def _shared_range(self, left: Extent, right: Extent) -> dict[str, tuple[int, int]]:
+        """Return the range that both have, where each is one dimension of the inputs, or a number."""
+        names = [name for side in (left, right) for name in side.dimensions if side == Extent.dimension(name)]
+        plain = len(names) + sum(side.constant is not None for side in (left, right)) == 2
+        if not plain or self.bounds.data.intersection(names):
+            return {}
+        pairs = [self.bounds.range(side) for side in (left, right)]
+        shared = max(low for low, _ in pairs), min(high for _, high in pairs)
+        return dict.fromkeys(names, shared)
 
     def _may_be_equal(self, left: Extent, right: Extent) -> bool:
         low, high = self.bounds.range(left - right)

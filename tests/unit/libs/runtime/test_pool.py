@@ -22,7 +22,7 @@ class _Pool:
             lambda sizes: lay_out(self._plan, sizes), self._make, max_bytes=max_bytes, max_kept=max_kept
         )
 
-    def _make(self, layout: Layout) -> Binding:
+    def _make(self, _: object, layout: Layout) -> Binding:
         if self.fail:
             raise MemoryError
         self.made.append(layout.sizes)
