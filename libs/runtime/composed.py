@@ -140,9 +140,8 @@ class Composed:
                             raise bad_input(f"{text}; sizes that must agree make it {list(shape)}")
                     results = binding.run(arrays)
             except Invalid as error:
-                if where and not error.message.startswith(where):
-                    raise Invalid(f"{where}{error.message}", reason=error.reason) from None
-                raise
+                # Sizes that data decide and that don't fit are the data's fault.
+                raise bad_input(f"{where}{error.message}") from None
             for register, result in zip(outputs, results, strict=True):
                 registers[register] = result
 

@@ -240,7 +240,7 @@ class Builder(Strings):
             raise Invalid(f"updates are {updates}, not {shape_text(shape)}")
         for size, wanted in zip(updates.shape, shape, strict=True):
             self.equal(size, wanted)
-        updates = self._resized(updates, shape)
+        updates = self.resized(updates, shape)
         return self._atomic(operator, (data, indices, updates), data.type, data.shape, ())
 
     def bit_cast(self, x: Value, type_: DataType) -> Value:
@@ -337,7 +337,7 @@ class Builder(Strings):
             self.equal(columns, rows)
         leading = self.common_shape(a.shape[:-2], b.shape[:-2])
         left = self.broadcast(a, (*leading, a.shape[-2], columns), fold=False)
-        right = self._resized(b, (*leading, columns, b.shape[-1]))
+        right = self.resized(b, (*leading, columns, b.shape[-1]))
         return self._atomic("matmul", (left, right), a.type, (*leading, a.shape[-2], b.shape[-1]), ())
 
     # Movement
@@ -434,6 +434,30 @@ class Builder(Strings):
         move = Move(x, shape, strides, Extent.of(offset), contiguous_strides(shape), Extent.of(0))
         return self.raster(x.type, shape, [move])
 
+    def joined(self, values: Sequence[Value], axis: int) -> Value:
+        """Return values joined along an axis that they have; their other sizes must be equal."""
+        first = values[0]
+        total = Extent.of(0)
+        for value in values:
+            if value.type is not first.type or value.rank != first.rank:
+                raise Invalid(f"{first} and {value} can't be joined along axis {axis}")
+            for place, (size, other) in enumerate(zip(first.shape, value.shape, strict=True)):
+                if place == axis or size == other:
+                    continue
+                if size.constant is not None and other.constant is not None:
+                    raise Invalid(f"{first} and {value} can't be joined along axis {axis}")
+                self.equal(size, other)
+            total = total + value.shape[axis]
+        shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
+        strides = contiguous_strides(shape)
+        moves, start = [], Extent.of(0)
+        for value in values:
+            own = contiguous_strides(value.shape)
+            box = (*shape[:axis], value.shape[axis], *shape[axis + 1 :])
+            moves.append(Move(value, box, own, Extent.of(0), strides, start * strides[axis]))
+            start = start + value.shape[axis]
+        return first if len(values) == 1 else self.raster(first.type, shape, moves)
+
     def flip(self, x: Value, axis: int) -> Value:
         """Return `x` with an axis in reverse order."""
         strides = list(contiguous_strides(x.shape))
@@ -514,7 +538,7 @@ class Builder(Strings):
             return self.constant(reference.compute(operator, known, axes, type_))
         return self._compute(operator, inputs, type_, shape, axes)
 
-    def _resized(self, x: Value, shape: Shape) -> Value:
+    def resized(self, x: Value, shape: Shape) -> Value:
         """Return `x` broadcast to a shape, some sizes of which are only known to be equal to its own."""
         if x.shape != shape:
             zero, strides = Extent.of(0), self._repeating(x, shape)

@@ -18,15 +18,18 @@ from services.engine.domain.decompose import (
     linear,
     movement,
     normalisation,
+    ordering,
     pooling,
     quantisation,
     recurrent,
     reduction,
     resampling,
     sampling,
+    scattering,
     sequences,
     signal,
     slicing,
+    suppression,
 )
 from services.engine.domain.decompose.operator import Operator
 
@@ -42,15 +45,18 @@ _FAMILIES = (
     linear,
     movement,
     normalisation,
+    ordering,
     pooling,
     quantisation,
     recurrent,
     reduction,
     resampling,
     sampling,
+    scattering,
     sequences,
     signal,
     slicing,
+    suppression,
 )
 
 

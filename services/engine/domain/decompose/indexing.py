@@ -7,7 +7,7 @@ from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides, product
-from services.engine.domain.values import Value
+from services.engine.domain.values import Shape, Value
 
 ONE = Extent.of(1)
 
@@ -23,25 +23,44 @@ def _scaled(b: Builder, value: Value, stride: Extent) -> Value:
     return b.binary("mul", value, b.extent(stride, DataType.INT64))
 
 
-def _checked(b: Builder, indices: Value, size: Extent) -> Value:
+def checked(b: Builder, indices: Value, size: Extent) -> Value:
     """Return indices counted from 0: taken out of 0, 1, …, which refuses those out of range."""
     return b.gather(arange(b, size), indices, 0)
 
 
-def _gather_elements(call: Call) -> Value:
-    """Gather from the flat data at Σ position·stride, the indices being the position along `axis`."""
-    x, indices, b = call.input(0), call.input(1), call.builder
-    axis = call.axis(call.integer("axis", 0), x.rank)
-    if indices.rank != x.rank:
-        call.fail(f"indices {indices} and data {x} have different numbers of axes")
-    strides = contiguous_strides(x.shape)
-    flat = _scaled(b, _checked(b, indices, x.shape[axis]), strides[axis])
+def flat_along(b: Builder, shape: Shape, indices: Value, axis: int) -> Value:
+    """Return where elements are in flat data, Σ position·stride; the indices are positions along `axis`."""
+    strides = contiguous_strides(shape)
+    flat = _scaled(b, checked(b, indices, shape[axis]), strides[axis])
     for other, size in enumerate(indices.shape):
         if other != axis and size.constant != 1:
             along = _scaled(b, arange(b, size), strides[other])
-            lifted = (size, *[ONE] * (x.rank - 1 - other))
+            lifted = (size, *[ONE] * (len(shape) - 1 - other))
             flat = b.binary("add", flat, b.reshape(along, lifted))
-    return b.gather(b.reshape(x, (product(x.shape),)), flat, 0)
+    return flat
+
+
+def taken_along(b: Builder, x: Value, indices: Value, axis: int) -> Value:
+    """Return the element at each index along an axis; the indices have as many axes as the data."""
+    return b.gather(b.reshape(x, (product(x.shape),)), flat_along(b, x.shape, indices, axis), 0)
+
+
+def _gather_elements(call: Call) -> Value:
+    x, indices = call.input(0), call.input(1)
+    axis = call.axis(call.integer("axis", 0), x.rank)
+    if indices.rank != x.rank:
+        call.fail(f"indices {indices} and data {x} have different numbers of axes")
+    return taken_along(call.builder, x, indices, axis)
+
+
+def flat_of_tuples(b: Builder, shape: Shape, indices: Value, depth: int) -> Value:
+    """Return where the first `depth` axes of data are in flat data, of indices [..., depth]."""
+    strides = contiguous_strides(shape)
+    flat = b.broadcast(b.integer(0), indices.shape[:-1], fold=False)
+    for position in range(depth):
+        column = b.gather(indices, b.integer(position), indices.rank - 1)
+        flat = b.binary("add", flat, _scaled(b, checked(b, column, shape[position]), strides[position]))
+    return flat
 
 
 def _gather_nd(call: Call) -> Value:
@@ -58,7 +77,7 @@ def _gather_nd(call: Call) -> Value:
     flat = b.scalar(0, DataType.INT64)
     for position in range(depth):
         column = b.gather(indices, b.scalar(position, DataType.INT64), indices.rank - 1)
-        own = _checked(b, column, taken[batch + position])
+        own = checked(b, column, taken[batch + position])
         flat = b.binary("add", flat, _scaled(b, own, strides[batch + position]))
     for axis in range(batch):
         along = _scaled(b, arange(b, taken[axis]), strides[axis])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from libs.runtime.plan import DataType
@@ -136,32 +134,7 @@ def _concat(call: Call) -> Value:
     values = [call.input(index) for index in range(call.count)]
     if not values:
         call.fail("it has no input")
-    return joined(call, values, call.axis(call.integer("axis"), values[0].rank))
-
-
-def joined(call: Call, values: Sequence[Value], axis: int) -> Value:
-    """Return values joined along an axis that they have; their other sizes must be equal."""
-    first, b = values[0], call.builder
-    total = ZERO
-    for value in values:
-        if value.type is not first.type or value.rank != first.rank:
-            call.fail(f"{first} and {value} can't be joined along axis {axis}")
-        for place, (size, other) in enumerate(zip(first.shape, value.shape, strict=True)):
-            if place == axis or size == other:
-                continue
-            if size.constant is not None and other.constant is not None:
-                call.fail(f"{first} and {value} can't be joined along axis {axis}")
-            b.equal(size, other)
-        total = total + value.shape[axis]
-    shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
-    strides = contiguous_strides(shape)
-    moves, start = [], ZERO
-    for value in values:
-        own = contiguous_strides(value.shape)
-        box = (*shape[:axis], value.shape[axis], *shape[axis + 1 :])
-        moves.append(Move(value, box, own, ZERO, strides, start * strides[axis]))
-        start = start + value.shape[axis]
-    return first if len(values) == 1 else b.raster(first.type, shape, moves)
+    return call.builder.joined(values, call.axis(call.integer("axis"), values[0].rank))
 
 
 def _split(call: Call) -> tuple[Value, ...]:

@@ -8,7 +8,6 @@ from libs.runtime.plan import DataType
 from services.engine.domain.decompose.control import single
 from services.engine.domain.decompose.elementwise import onnx_type
 from services.engine.domain.decompose.generation import arange
-from services.engine.domain.decompose.movement import joined
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides
 from services.engine.domain.flow import Round, Thing
@@ -58,8 +57,8 @@ def _concat(call: Call) -> Thing:
         if stacked:
             place = call.axis(axis, values[0].rank + 1)
             values = [b.reshape(each, (*each.shape[:place], ONE, *each.shape[place:])) for each in values]
-            return joined(call, values, place)
-        return joined(call, values, call.axis(axis, values[0].rank))
+            return b.joined(values, place)
+        return b.joined(values, call.axis(axis, values[0].rank))
     return b.concatenated(held, axis, stacked)
 
 
