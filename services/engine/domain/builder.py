@@ -204,6 +204,11 @@ class Builder(Strings):
         reduced = self._atomic(operator, (x,), x.type, shape, ordered)
         return self.reshape(reduced, kept) if keep else reduced
 
+    def extreme_or(self, operator: str, x: Value, axes: Sequence[int], default: float) -> Value:
+        """Return the largest (reduce_max) or smallest along axes, `default` where that is infinite."""
+        found = self.reduce(operator, x, axes, keep=False)
+        return self.where(self.is_inf(found), self.scalar(default, x.type), found)
+
     def arg_max(self, x: Value, axis: int) -> Value:
         """Return the int64 position of the first maximum along an axis, which goes; NaN is the largest."""
         self._check_types("arg_max", (x,))

@@ -15,14 +15,17 @@ from services.engine.domain.decompose import (
     elementwise,
     generation,
     indexing,
+    learning,
     linear,
     movement,
     normalisation,
     ordering,
     pooling,
     quantisation,
+    random,
     recurrent,
     reduction,
+    regions,
     resampling,
     sampling,
     scattering,
@@ -30,6 +33,8 @@ from services.engine.domain.decompose import (
     signal,
     slicing,
     suppression,
+    text,
+    training,
 )
 from services.engine.domain.decompose.operator import Operator
 
@@ -42,14 +47,17 @@ _FAMILIES = (
     elementwise,
     generation,
     indexing,
+    learning,
     linear,
     movement,
     normalisation,
     ordering,
     pooling,
     quantisation,
+    random,
     recurrent,
     reduction,
+    regions,
     resampling,
     sampling,
     scattering,
@@ -57,6 +65,8 @@ _FAMILIES = (
     signal,
     slicing,
     suppression,
+    text,
+    training,
 )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
+from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent
-from services.engine.domain.values import Value
+from services.engine.domain.flow import Thing
+from services.engine.domain.values import Value, count
 
 ONE = Extent.of(1)
 
@@ -63,7 +65,45 @@ def _matmul_integer(call: Call) -> Value:
     return product(b, left, right)
 
 
+def _determinant(call: Call) -> Value:
+    """Eliminate column by column, the largest element of each as pivot; the determinant is their product."""
+    x, b = call.floats(call.input(0)), call.builder
+    if x.rank < 2:
+        call.fail(f"its input is {x}, not matrices")
+    size, batch = x.shape[-1], count(x.shape[:-2])
+    b.equal(size, x.shape[-2])
+    places, zero, one = arange(b, size), b.scalar(0, x.type), b.scalar(1, x.type)
+    rows = b.reshape(places, (size, ONE))
+
+    def body(number: Value, state: list[Thing]) -> tuple[list[Value], list[Value]]:
+        left, total = (thing for thing in state if isinstance(thing, Value))
+        column = b.gather(left, number, 2)
+        # Rows that are done are out of the way.
+        open_ = b.binary("le", number, places)
+        best = b.arg_max(b.where(open_, b.unary("abs", column), b.scalar(-1, x.type)), 1)
+        best = b.reshape(best, (batch, ONE, ONE))
+        chosen = b.reduce("reduce_sum", b.where(b.binary("eq", rows, best), left, zero), (1,), keep=True)
+        here = b.reshape(b.gather(left, number, 1), (batch, ONE, size))
+        swapped = b.where(b.binary("eq", rows, best), here, left)
+        swapped = b.where(b.binary("eq", rows, number), chosen, swapped)
+        pivot = b.gather(chosen, number, 2)
+        moved = b.binary("eq", b.reshape(best, (batch,)), number)
+        sign = b.where(moved, one, b.scalar(-1, x.type))
+        total = b.binary("mul", b.binary("mul", total, sign), b.reshape(pivot, (batch,)))
+        safe = b.where(b.binary("eq", pivot, zero), one, pivot)
+        shares = b.binary("div", b.gather(swapped, number, 2), safe)
+        below = b.where(b.binary("lt", number, places), shares, zero)
+        outer = b.binary("mul", b.reshape(below, (batch, size, ONE)), chosen)
+        return [b.binary("sub", swapped, outer), total], []
+
+    start = b.broadcast(one, (batch,), fold=False)
+    (_, total), _ = b.repeat(size, [b.reshape(x, (batch, size, size)), start], body)
+    assert isinstance(total, Value)
+    return b.reshape(total, x.shape[:-2])
+
+
 OPERATORS = (
+    Operator("Det", "composite", _determinant, 11),
     Operator("Gemm", "composite", _gemm),
     Operator("MatMul", "atomic", _matmul),
     Operator("MatMulInteger", "composite", _matmul_integer, 10),
