@@ -312,7 +312,11 @@ class Flow(Writer):
                 condition = self.constant(_TRUE)
             elif condition is not going:
                 always[0] = condition.known is not None and bool(condition.known.all())
-            return [condition, *outcome.carried, *outcome.collected]
+            carried = [
+                self.optional(after) if _wraps(before.type, after) else after
+                for before, after in zip(raw, outcome.carried, strict=True)
+            ]
+            return [condition, *carried, *outcome.collected]
 
         code, results, inner = self._in_block([number, going, *raw], write)
         if len(results) < 1 + len(types):
@@ -359,6 +363,13 @@ class _Written:
     inner: frozenset[str]
     always: bool
     """Whether each round wants a next one."""
+
+
+def _wraps(type_: object, thing: Thing) -> bool:
+    """Tell whether a thing is carried as an optional that it isn't itself."""
+    return isinstance(type_, OptionalOf) and not (
+        isinstance(thing, Held) and isinstance(thing.type, OptionalOf)
+    )
 
 
 def _plain(size: Extent) -> bool:

@@ -43,6 +43,7 @@ from services.engine.domain.values import (
     count,
     extents,
     shape_text,
+    static,
     where_text,
 )
 
@@ -106,6 +107,8 @@ class Writer:
         """Return the integers of a small value that is known, or only depends on dimensions; else None."""
         if value.elements is not None:
             return value.elements
+        if count(value.shape).constant == 0 and (sizes := static(value.shape)) is not None:
+            return symbolic.elements_of([], (0,)).reshape(sizes)
         if value.known is None or value.type not in (DataType.INT64, DataType.INT32):
             return None
         if value.known.size > symbolic.MOST_ELEMENTS:

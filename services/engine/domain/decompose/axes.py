@@ -7,7 +7,7 @@ from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.control import single
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call
-from services.engine.domain.extents import Extent
+from services.engine.domain.extents import Extent, contiguous_strides
 from services.engine.domain.values import Shape, Value
 
 
@@ -39,3 +39,35 @@ def with_size(b: Builder, shape: Shape, axis: Value, size: Extent) -> Shape:
     """Return a shape with the size of an axis replaced."""
     chosen = b.binary("eq", arange(b, Extent.of(len(shape))), axis)
     return b.sizes(b.where(chosen, b.extent(size, DataType.INT64), b.integers(shape)))
+
+
+def flags_of(b: Builder, axes: Value, rank: int) -> Value:
+    """Return which of so many axes a vector names, as int64 [rank] of 0 and 1; others are refused."""
+    none = b.broadcast(b.integer(0), (Extent.of(rank),), fold=False)
+    ones = b.broadcast(b.integer(1), axes.shape, fold=False)
+    return b.scatter("scatter", none, b.cast(axes, DataType.INT64), ones)
+
+
+def kept_sizes(b: Builder, shape: Shape, flags: Value, removed: int) -> Shape:
+    """Return the sizes of the axes that flags don't name, where they name `removed`."""
+    order = b.arg_sort(flags, 0)
+    kept = Extent.of(len(shape) - removed)
+    return b.sizes(b.gather(b.integers(shape), b.move(order, (kept,), (Extent.of(1),)), 0))
+
+
+def gathered_last(b: Builder, x: Value, flags: Value) -> Value:
+    """Return `x` as [elements of the axes that flags don't name, elements of those that they do]."""
+    order = b.arg_sort(flags, 0)
+    sizes = b.sizes(b.gather(b.integers(x.shape), order, 0))
+    strides = b.sizes(b.gather(b.integers(contiguous_strides(x.shape)), order, 0))
+    turned = b.move(x, sizes, strides)
+    one, named = b.integer(1), b.cast(flags, DataType.BOOL)
+    inner = b.reduce("reduce_prod", b.where(named, b.integers(x.shape), one), (0,), keep=False)
+    outer = b.reduce("reduce_prod", b.where(named, one, b.integers(x.shape)), (0,), keep=False)
+    return b.reshape(turned, b.sizes(b.stack([outer, inner])))
+
+
+def is_open(call: Call, index: int) -> bool:
+    """Tell whether an input is there whose elements aren't known when the plan is made."""
+    value = call.optional(index)
+    return value is not None and call.builder.elements(value) is None

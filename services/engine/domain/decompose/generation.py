@@ -13,7 +13,7 @@ from services.engine.domain.decompose.elementwise import onnx_type
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, product
 from services.engine.domain.reference import Array, numpy_type
-from services.engine.domain.values import INTEGERS, Value
+from services.engine.domain.values import FLOATS, INTEGERS, Value
 
 MOST_COUNTED = 1 << 17
 """Longest list of consecutive integers that is kept as a constant."""
@@ -62,6 +62,9 @@ def _size(call: Call) -> Value:
 def _range(call: Call) -> Value:
     start, limit, delta = (call.input(index) for index in range(3))
     b = call.builder
+    known = [b.elements(each) is not None or each.known is not None for each in (start, limit, delta)]
+    if not all(known) or start.type not in (*INTEGERS, *FLOATS):
+        return _range_by_data(call, start, limit, delta)
     if start.type in INTEGERS:
         (first,), (last,), (step,) = call.extents(0), call.extents(1), call.extents(2)
         if not step.constant:
@@ -75,6 +78,24 @@ def _range(call: Call) -> Value:
             counted = b.binary("add", counted, b.extent(first, DataType.INT64))
         return b.cast(counted, start.type)
     return b.constant(_float_range(call, start.known, limit.known, delta.known))
+
+
+def _range_by_data(call: Call, *given: Value) -> Value:
+    """Count from numbers that data decide."""
+    b = call.builder
+    start, limit, delta = (b.reshape(each, ()) for each in given)
+    type_ = DataType.INT64 if start.type in INTEGERS else DataType.FLOAT64
+    first, last, step = (b.cast(each, type_) for each in (start, limit, delta))
+    gap = b.binary("sub", last, first)
+    if type_ is DataType.INT64:
+        # Rounded up: what is over divides exactly.
+        rest = b.binary("mod", b.unary("neg", gap), step)
+        number = b.binary("div", b.binary("add", gap, rest), step)
+    else:
+        number = b.cast(b.ceil(b.binary("div", gap, step)), DataType.INT64)
+    count = b.size(b.binary("max", number, b.scalar(0, DataType.INT64)))
+    counted = b.cast(arange(b, count), type_)
+    return b.cast(b.binary("add", b.binary("mul", counted, step), first), start.type)
 
 
 def _float_range(call: Call, *given: Array | None) -> Array:

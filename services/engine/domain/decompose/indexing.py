@@ -88,7 +88,7 @@ def _gather_nd(call: Call) -> Value:
 
 def _one_hot(call: Call) -> Value:
     indices, pair, b = call.input(0), call.input(2), call.builder
-    (depth,) = call.extents(1)
+    (depth,) = call.sizes(1)
     axis = call.axis(call.integer("axis", -1), indices.rank + 1)
     places = b.cast(indices, DataType.INT64)
     size = b.extent(depth, DataType.INT64)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from libs.runtime.plan import DataType
+from services.engine.domain import symbolic
+from services.engine.domain.decompose.axes import flags_of, is_open, kept_sizes
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides, product
 from services.engine.domain.flow import Thing
@@ -66,19 +68,37 @@ def _flatten(call: Call) -> Value:
 
 
 def _squeeze(call: Call) -> Value:
-    x, given = call.input(0), call.axes_of(1)
+    x, b = call.input(0), call.builder
+    if is_open(call, 1):
+        named = call.input(1)
+        if named.rank != 1 or named.shape[0].constant is None:
+            call.fail(f"its axes are {named}, not a vector of known length")
+        flags = flags_of(b, named, x.rank)
+        return b.reshape(x, kept_sizes(b, x.shape, flags, named.shape[0].constant))
+    given = call.axes_of(1)
     if given is None:
         axes = tuple(axis for axis, size in enumerate(x.shape) if size.constant == 1)
     else:
         axes = call.axes(given, x.rank)
         for axis in axes:
-            if x.shape[axis].constant != 1:
+            if x.shape[axis].constant not in (None, 1):
                 call.fail(f"axis {axis} has size {x.shape[axis]}, not 1")
-    return call.builder.reshape(x, tuple(size for axis, size in enumerate(x.shape) if axis not in axes))
+            b.equal(x.shape[axis], ONE)
+    return b.reshape(x, tuple(size for axis, size in enumerate(x.shape) if axis not in axes))
 
 
 def _unsqueeze(call: Call) -> Value:
-    x, given = call.input(0), call.axes_of(1)
+    x, b = call.input(0), call.builder
+    if is_open(call, 1):
+        named = call.input(1)
+        if named.rank != 1 or named.shape[0].constant is None:
+            call.fail(f"its axes are {named}, not a vector of known length")
+        rank = x.rank + named.shape[0].constant
+        others = b.arg_sort(flags_of(b, named, rank), 0)
+        ones = b.broadcast(b.integer(1), (Extent.of(rank),), fold=False)
+        places = b.move(others, (Extent.of(x.rank),), (ONE,))
+        return b.reshape(x, b.sizes(b.scatter("scatter", ones, places, b.integers(x.shape))))
+    given = call.axes_of(1)
     if given is None:
         call.fail("its axes are missing")
     axes = call.axes(given, x.rank + len(given))
@@ -144,11 +164,15 @@ def _split(call: Call) -> tuple[Value, ...]:
     given = call.integers("split")
     sizes: Shape = tuple(map(Extent.of, given)) if given is not None else ()
     if given is None and call.optional(1) is not None:
-        sizes = call.extents(1)
+        sizes = call.sizes(1)
     if not sizes:
         sizes = _even(call, x.shape[axis], number)
-    if len(sizes) != number or sum(sizes, ZERO) != x.shape[axis]:
+    total = sum(sizes, ZERO)
+    if len(sizes) != number or (
+        None not in (total.constant, x.shape[axis].constant) and total != x.shape[axis]
+    ):
         call.fail(f"sizes {shape_text(sizes)} don't divide axis {axis} of {x} among {number} outputs")
+    b.equal(total, x.shape[axis])
     strides = contiguous_strides(x.shape)
     parts, start = [], ZERO
     for size in sizes:
@@ -163,10 +187,14 @@ def _even(call: Call, size: Extent, number: int) -> Shape:
         call.fail(f"attribute 'num_outputs' is {declared}, but the node has {number} outputs")
     if (exact := size.exact_quotient(number)) is not None:
         return (exact,) * number
-    if size.constant is None or call.opset < 18:
-        call.fail(f"an axis of size {size} can't be divided evenly among {number} outputs")
-    chunk = -(-size.constant // number)
-    return (*[Extent.of(chunk)] * (number - 1), size - chunk * (number - 1))
+    if call.opset < 18:
+        if size.constant is not None:
+            call.fail(f"an axis of size {size} can't be divided evenly among {number} outputs")
+        call.builder.equal(size // number * number, size)
+        return (size // number,) * number
+    bounds, chunk = call.builder.bounds, symbolic.ceil_divide(size, number)
+    rests = [symbolic.maximum(size - chunk * place, ZERO, bounds) for place in range(number)]
+    return tuple(symbolic.minimum(chunk, rest, bounds) for rest in rests)
 
 
 def _blocks(call: Call) -> tuple[Value, Extent]:

@@ -8,8 +8,18 @@ from functools import partial
 from libs.runtime.plan import DataType
 from services.engine.domain import symbolic
 from services.engine.domain.builder import Builder
+from services.engine.domain.decompose.axes import (
+    around,
+    axis_of,
+    flags_of,
+    gathered_last,
+    is_open,
+    kept_sizes,
+)
+from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides, product
+from services.engine.domain.flow import Thing
 from services.engine.domain.values import Move, Value, extreme
 
 
@@ -74,8 +84,23 @@ def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Val
     return b.reshape(result, tuple(size for axis, size in enumerate(x.shape) if axis not in axes))
 
 
+def _by_data(reduction: Reduction, call: Call, x: Value) -> Value:
+    """Reduce along axes that data decide: they are brought together first."""
+    b, axes = call.builder, call.input(1)
+    if axes.rank != 1 or axes.shape[0].constant is None:
+        call.fail(f"its axes are {axes}, not a vector of known length")
+    flags = flags_of(b, axes, x.rank)
+    result = reduction(b, gathered_last(b, x, flags), (1,), False)
+    if call.flag("keepdims", True):
+        named = b.cast(flags, DataType.BOOL)
+        return b.reshape(result, b.sizes(b.where(named, b.integer(1), b.integers(x.shape))))
+    return b.reshape(result, kept_sizes(b, x.shape, flags, axes.shape[0].constant))
+
+
 def _reduce(reduction: Reduction, call: Call) -> Value:
     x = call.input(0)
+    if is_open(call, 1):
+        return _by_data(reduction, call, x)
     axes = _axes(call, x)
     keep = call.flag("keepdims", True)
     if not axes:
@@ -99,12 +124,50 @@ def _arg(smallest: bool, call: Call) -> Value:
     return b.reshape(found, (*x.shape[:axis], Extent.of(1), *x.shape[axis + 1 :]))
 
 
-def _cumulative_sum(call: Call) -> Value:
+Running = Callable[[Builder, Value, int], Value]
+
+
+def _running_sum(b: Builder, x: Value, axis: int) -> Value:
+    return b.cumulative_sum(x, axis)
+
+
+def _running_product(b: Builder, x: Value, axis: int) -> Value:
+    """Multiply by what is 1, 2, 4, … places before: log n rounds (Hillis and Steele, 1986)."""
+    size = x.shape[axis]
+    rounds = 31 if size.constant is None else max(size.constant - 1, 0).bit_length()
+    if not rounds:
+        return x
+    places = arange(b, size)
+    lifted = (size, *[Extent.of(1)] * (x.rank - 1 - axis))
+
+    def body(number: Value, state: list[Thing]) -> tuple[list[Value], list[Value]]:
+        (total,) = state
+        assert isinstance(total, Value)
+        before = b.binary("sub", places, b.binary("pow", b.integer(2), number))
+        there = b.binary("le", b.integer(0), before)
+        factor = b.gather(total, b.binary("max", before, b.integer(0)), axis)
+        factor = b.where(b.reshape(there, lifted), factor, b.scalar(1, x.type))
+        return [b.binary("mul", total, factor)], []
+
+    (result,), _ = b.repeat(Extent.of(rounds), [x], body)
+    assert isinstance(result, Value)
+    return result
+
+
+def _cumulative(running: Running, start: int, call: Call) -> Value:
     x, b = call.input(0), call.builder
+    if is_open(call, 1):
+        shape = around(b, x.shape, axis_of(call, 1, x.rank))
+        folded = b.reshape(x, shape)
+        return b.reshape(_running(call, folded, 1, running, start), x.shape)
     given = call.static_integers(1)
     if len(given) != 1:
         call.fail(f"input 1, the axis, has {len(given)} elements, not one")
-    axis = call.axis(given[0], x.rank)
+    return _running(call, x, call.axis(given[0], x.rank), running, start)
+
+
+def _running(call: Call, x: Value, axis: int, running: Running, start: int) -> Value:
+    b = call.builder
     reverse = call.flag("reverse")
     source = b.flip(x, axis) if reverse else x
     if call.flag("exclusive"):
@@ -113,15 +176,16 @@ def _cumulative_sum(call: Call) -> Value:
         others = symbolic.maximum(x.shape[axis] - 1, Extent.of(0), b.bounds)
         sizes = (*x.shape[:axis], others, *x.shape[axis + 1 :])
         move = Move(source, sizes, strides, Extent.of(0), strides, strides[axis])
-        source = b.raster(x.type, x.shape, [move], fill=0)
-    total = b.cumulative_sum(source, axis)
+        source = b.raster(x.type, x.shape, [move], fill=start)
+    total = running(b, source, axis)
     return b.flip(total, axis) if reverse else total
 
 
 OPERATORS = (
     Operator("ArgMax", "composite", partial(_arg, False)),
     Operator("ArgMin", "composite", partial(_arg, True)),
-    Operator("CumSum", "composite", _cumulative_sum, 11),
+    Operator("CumProd", "composite", partial(_cumulative, _running_product, 1), 26),
+    Operator("CumSum", "composite", partial(_cumulative, _running_sum, 0), 11),
     Operator("ReduceL1", "composite", partial(_reduce, _l1)),
     Operator("ReduceL2", "composite", partial(_reduce, _l2)),
     Operator("ReduceLogSum", "composite", partial(_reduce, _log_sum)),

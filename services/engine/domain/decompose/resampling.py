@@ -1,37 +1,57 @@
-"""Resizing: along each axis a gather of the nearest, or a product with a constant matrix of weights."""
+"""Resizing: along each axis a gather of the nearest, or a product with a matrix of weights.
+
+Places, weights and sizes are computed by the same operators whether they are known when the plan is made
+(then they are constants of it) or only when data are there.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
+from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides
-from services.engine.domain.reference import numpy_type
-from services.engine.domain.values import Move, Value
+from services.engine.domain.values import FLOATS, Move, Value
 
-LONGEST_AXIS = 1 << 14
-"""Of an axis that is resized by weights: they are a matrix."""
-
-Reals = npt.NDArray[np.float64]
-
-_POSITIONS = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "align_corners", "asymmetric")
+_POSITIONS = (
+    "half_pixel",
+    "pytorch_half_pixel",
+    "half_pixel_symmetric",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+)
 _ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_POLICIES = ("stretch", "not_larger", "not_smaller")
+_WIDE = DataType.FLOAT64
+LARGEST_SCALE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
     mode: str
-    position: str
-    rounding: str
-    cubic: float
-    exclude: bool
+    position: str = "asymmetric"
+    rounding: str = "floor"
+    cubic: float = -0.75
+    exclude: bool = False
+    antialias: bool = False
+    extrapolation: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """What is wanted of an axis."""
+
+    axis: int
+    size: Extent
+    target: Extent
+    scale: Value
+    """A float64 scalar."""
+    start: Value | None = None
+    end: Value | None = None
+    """The part that is taken, of tf_crop_and_resize."""
 
 
 def _resize(call: Call) -> Value:
@@ -42,162 +62,247 @@ def _resize(call: Call) -> Value:
         "floor" if old else call.text("nearest_mode", "round_prefer_floor", _ROUNDINGS),
         call.number("cubic_coeff_a", -0.75),
         call.flag("exclude_outside"),
+        call.flag("antialias"),
+        call.number("extrapolation_value", 0.0),
     )
-    if call.flag("antialias"):
-        call.fail("attribute 'antialias' = 1 is not supported")
-    call.text("keep_aspect_ratio_policy", "stretch", ("stretch",))
     x = call.input(0)
-    scales = call.optional(1 if old else 2)
     axes = tuple(range(x.rank))
     if (given := call.integers("axes")) is not None:
         axes = call.axes(given, x.rank)
+    scales = call.optional(1 if old else 2)
     if scales is not None and scales.shape != (Extent.of(0),):
-        return _resized(call, x, settings, axes, _numbers(call, scales), None)
-    if old or call.optional(3) is None:
+        wanted = _by_scales(call, x, axes, scales)
+    elif not old and call.optional(3) is not None:
+        wanted = _by_sizes(call, x, axes)
+    else:
         call.fail("it needs its scales or sizes")
-    return _resized(call, x, settings, axes, None, call.extents(3))
-
-
-def _upsample(call: Call) -> Value:
-    settings = _Settings(
-        call.text("mode", "nearest", ("nearest", "linear")), "asymmetric", "floor", 0.0, False
-    )
-    x = call.input(0)
-    if call.opset >= 9:
-        return _resized(call, x, settings, tuple(range(x.rank)), _numbers(call, call.input(1)), None)
-    given = call.node.attributes.get("scales")
-    if not isinstance(given, tuple) or not all(isinstance(scale, float) for scale in given):
-        call.fail("attribute 'scales' is missing")
-    factors = [float(scale) for scale in given if not isinstance(scale, str)]
-    return _resized(call, x, settings, tuple(range(x.rank)), factors, None)
-
-
-def _numbers(call: Call, value: Value) -> list[float]:
-    if value.known is None or value.rank != 1:
-        call.fail("its scales must be a constant list")
-    return [float(number) for number in value.known]
-
-
-def _resized(
-    call: Call,
-    x: Value,
-    settings: _Settings,
-    axes: tuple[int, ...],
-    scales: Sequence[float] | None,
-    sizes: Sequence[Extent] | None,
-) -> Value:
-    if len(axes) != len(scales if scales is not None else sizes or ()):
-        call.fail(f"it needs a scale or size for each of {len(axes)} axes")
-    for position, axis in enumerate(axes):
-        size = x.shape[axis]
-        if scales is not None:
-            scale = scales[position]
-            if not 0 < scale < 1 << 20:
-                call.fail(f"scale {scale} is not in 0 to {1 << 20}")
-            wanted = _scaled(call, size, scale)
-        elif sizes is not None:
-            wanted, scale = sizes[position], 0.0
-        if wanted != size or (scales is not None and scale != 1):
-            x = _along(call, x, axis, wanted, scale, settings)
+    if settings.position == "tf_crop_and_resize":
+        wanted = _cropped(call, wanted)
+    for each in wanted:
+        x = _along(call, x, each, settings)
     return x
 
 
-def _scaled(call: Call, size: Extent, scale: float) -> Extent:
-    if size.constant is not None:
-        return Extent.of(math.floor(size.constant * scale))
-    if not scale.is_integer():
-        call.fail(f"an axis of size {size} can only be resized by a whole number, not {scale}")
-    return size * int(scale)
+def _upsample(call: Call) -> Value:
+    settings = _Settings(call.text("mode", "nearest", ("nearest", "linear")))
+    x, b = call.input(0), call.builder
+    axes = tuple(range(x.rank))
+    if call.opset >= 9:
+        wanted = _by_scales(call, x, axes, call.input(1))
+    else:
+        given = call.node.attributes.get("scales")
+        if not isinstance(given, tuple) or not all(isinstance(scale, float) for scale in given):
+            call.fail("attribute 'scales' is missing")
+        factors = [b.scalar(float(scale), DataType.FLOAT32) for scale in given]
+        wanted = _by_scales(call, x, axes, b.stack(factors))
+    for each in wanted:
+        x = _along(call, x, each, settings)
+    return x
 
 
-def _along(call: Call, x: Value, axis: int, wanted: Extent, scale: float, settings: _Settings) -> Value:
-    size, target = x.shape[axis].constant, wanted.constant
-    if size is None or target is None:
-        times = wanted.exact_quotient(x.shape[axis])
-        repeats = settings.mode == "nearest" and settings.position != "align_corners"
-        same = (settings.position == "asymmetric") == (settings.rounding == "floor")
-        if times is None or times.constant is None or not repeats or not same:
-            call.fail(
-                f"an axis of size {x.shape[axis]} can only be resized to {wanted} by repeating elements "
-                "(nearest; asymmetric and floor, or half_pixel and rounded); fix the dimension by bounds"
-            )
-        return _repeated(call.builder, x, axis, times)
-    if size < 1 or not 1 <= target <= LONGEST_AXIS:
-        call.fail(f"an axis of size {size} can't be resized to {target}; 1 to {LONGEST_AXIS} are supported")
-    places = _places(np.arange(target, dtype=np.float64), size, target, scale or target / size, settings)
+def _by_scales(call: Call, x: Value, axes: tuple[int, ...], scales: Value) -> list[_Axis]:
+    b, wanted = call.builder, []
+    if scales.rank != 1 or scales.shape[0].constant != len(axes):
+        call.fail(f"its scales are {scales}; it needs one for each of {len(axes)} axes")
+    for place, axis in enumerate(axes):
+        scale = b.gather(scales, b.integer(place), 0)
+        size = x.shape[axis]
+        if scale.known is not None and not 0 < float(scale.known) < LARGEST_SCALE:
+            call.fail(f"scale {float(scale.known)} is not in 0 to {LARGEST_SCALE}")
+        if scale.known is not None and float(scale.known).is_integer():
+            target = size * int(scale.known)
+        else:
+            # In the scales' own precision: 10 · 0.7 is 7 there, and less in a wider one.
+            product = b.binary("mul", b.extent(size, scale.type), scale)
+            target = b.size(b.cast(b.unary("floor", product), DataType.INT64))
+        wanted.append(_Axis(axis, size, target, b.cast(scale, _WIDE)))
+    return wanted
+
+
+def _by_sizes(call: Call, x: Value, axes: tuple[int, ...]) -> list[_Axis]:
+    b, sizes = call.builder, call.sizes(3)
+    if len(sizes) != len(axes):
+        call.fail(f"it needs a size for each of {len(axes)} axes, not {len(sizes)}")
+    policy = call.text("keep_aspect_ratio_policy", "stretch", _POLICIES)
+    scales = [
+        b.binary("div", b.extent(target, _WIDE), b.extent(x.shape[axis], _WIDE))
+        for target, axis in zip(sizes, axes, strict=True)
+    ]
+    if policy == "stretch":
+        return [
+            _Axis(axis, x.shape[axis], target, scale)
+            for axis, target, scale in zip(axes, sizes, scales, strict=True)
+        ]
+    common = scales[0]
+    for scale in scales[1:]:
+        common = b.binary("min" if policy == "not_larger" else "max", common, scale)
+    wanted = []
+    for axis in axes:
+        exact = b.binary("mul", b.extent(x.shape[axis], _WIDE), common)
+        rounded = b.unary("floor", b.binary("add", exact, b.scalar(0.5, _WIDE)))
+        wanted.append(_Axis(axis, x.shape[axis], b.size(b.cast(rounded, DataType.INT64)), common))
+    return wanted
+
+
+def _cropped(call: Call, wanted: list[_Axis]) -> list[_Axis]:
+    b, roi = call.builder, call.input(1)
+    count = len(wanted)
+    if roi.rank != 1 or roi.shape[0].constant != 2 * count:
+        call.fail(f"its region of interest is {roi}; it needs a start and an end for each of {count} axes")
+
+    def part(place: int) -> Value:
+        return b.cast(b.gather(roi, b.integer(place), 0), _WIDE)
+
+    return [
+        _Axis(each.axis, each.size, each.target, each.scale, part(place), part(count + place))
+        for place, each in enumerate(wanted)
+    ]
+
+
+def _along(call: Call, x: Value, each: _Axis, settings: _Settings) -> Value:
+    b, axis = call.builder, each.axis
+    scale = each.scale.known
+    if each.start is None and each.target == each.size and (scale is None or float(scale) == 1):
+        return x
+    repeats = settings.mode == "nearest" and settings.position not in ("align_corners", "tf_crop_and_resize")
+    times = each.target.exact_quotient(each.size) if each.size.constant is None else None
+    same = (settings.position == "asymmetric") == (settings.rounding == "floor")
+    if repeats and same and times is not None and times.constant is not None:
+        return _repeated(b, x, axis, times)
+    places = _places(b, each, settings)
     if settings.mode == "nearest":
-        return call.builder.gather(x, call.builder.constant(_nearest(places, size, settings)), axis)
-    if size > LONGEST_AXIS:
-        call.fail(f"an axis of size {size} is too long to be resized; at most {LONGEST_AXIS} are supported")
-    weights = (_linear if settings.mode == "linear" else _cubic)(places, size, settings)
-    return _weighted(call.builder, call.floats(x), axis, weights)
+        resized = b.gather(x, _nearest(b, places, each.size, settings), axis)
+    else:
+        if x.type not in FLOATS:
+            call.fail(f"{x} has no floating-point elements; only the mode 'nearest' takes it")
+        narrow = x.type is DataType.FLOAT16
+        wide = b.cast(x, DataType.FLOAT32) if narrow else x
+        weights = b.cast(_weights(b, places, each, settings), wide.type)
+        resized = b.cast(_weighted(b, wide, axis, weights), x.type)
+    if each.start is None:
+        return resized
+    last = b.extent(each.size - 1, _WIDE)
+    outside = b.binary("or", b.binary("lt", places, b.scalar(0, _WIDE)), b.binary("lt", last, places))
+    lifted = b.reshape(outside, (each.target, *[Extent.of(1)] * (x.rank - 1 - axis)))
+    return b.where(lifted, b.scalar(settings.extrapolation, x.type), resized)
 
 
-def _places(index: Reals, size: int, target: int, scale: float, settings: _Settings) -> Reals:
-    """Return where each element of the result lies in the input."""
+def _places(b: Builder, each: _Axis, settings: _Settings) -> Value:
+    """Return where each element of the result lies in the input, [target] of float64."""
+
+    def number(value: float) -> Value:
+        return b.scalar(value, _WIDE)
+
+    index = b.cast(arange(b, each.target), _WIDE)
+    size, target = b.extent(each.size, _WIDE), b.extent(each.target, _WIDE)
+    # By the specification the length is scale · size, even where that isn't a whole number.
+    length = b.binary("mul", each.scale, size)
+    single = b.binary("eq", length, number(1))
+    safe = b.where(single, number(1), b.binary("sub", length, number(1)))
+    inner = b.binary("sub", size, number(1))
+    half = b.binary("sub", b.binary("div", b.binary("add", index, number(0.5)), each.scale), number(0.5))
     match settings.position:
         case "asymmetric":
-            return np.asarray(index / scale)
+            return b.binary("div", index, each.scale)
         case "align_corners":
-            # By the specification the length is scale · size, even where that isn't a whole number.
-            length = scale * size
-            return np.asarray(index * (size - 1) / (length - 1)) if target > 1 else np.zeros(1)
-        case "pytorch_half_pixel" if target == 1:
-            return np.zeros(1)
+            place = b.binary("div", b.binary("mul", index, inner), safe)
+            return b.where(single, number(0), place)
+        case "tf_crop_and_resize":
+            assert each.start is not None
+            assert each.end is not None
+            span = b.binary("mul", b.binary("sub", each.end, each.start), inner)
+            place = b.binary("div", b.binary("mul", index, span), safe)
+            middle = b.binary("mul", span, number(0.5))
+            return b.binary("add", b.where(single, middle, place), b.binary("mul", each.start, inner))
+        case "pytorch_half_pixel":
+            return b.where(b.binary("eq", target, number(1)), number(0), half)
         case "half_pixel_symmetric":
-            adjusted = target / (scale * size)
-            offset = size / 2 * (1 - adjusted)
-            return np.asarray(offset + (index + 0.5) / scale - 0.5)
-    return np.asarray((index + 0.5) / scale - 0.5)
+            rest = b.binary("sub", number(1), b.binary("div", target, length))
+            return b.binary("add", b.binary("mul", b.binary("mul", size, number(0.5)), rest), half)
+    return half
 
 
-def _nearest(places: Reals, size: int, settings: _Settings) -> npt.NDArray[np.int64]:
-    rounded = {
-        "round_prefer_floor": lambda: np.ceil(places - 0.5),
-        "round_prefer_ceil": lambda: np.floor(places + 0.5),
-        "floor": lambda: np.floor(places),
-        "ceil": lambda: np.ceil(places),
-    }[settings.rounding]()
-    return np.asarray(np.clip(rounded, 0, size - 1).astype(np.int64))
+def _nearest(b: Builder, places: Value, size: Extent, settings: _Settings) -> Value:
+    half = b.scalar(0.5, _WIDE)
+    match settings.rounding:
+        case "round_prefer_floor":
+            rounded = b.ceil(b.binary("sub", places, half))
+        case "round_prefer_ceil":
+            rounded = b.unary("floor", b.binary("add", places, half))
+        case "floor":
+            rounded = b.unary("floor", places)
+        case _:
+            rounded = b.ceil(places)
+    last = b.extent(size - 1, _WIDE)
+    return b.cast(b.binary("max", b.binary("min", rounded, last), b.scalar(0, _WIDE)), DataType.INT64)
 
 
-def _matrix(taps: Sequence[tuple[Reals, Reals]], size: int, exclude: bool) -> Reals:
-    """Return (size, target) weights: of each result the taps' places and weights, clamped to the input."""
-    target = len(taps[0][0])
-    matrix = np.zeros((size, target))
-    for places, weights in taps:
-        inside = (places >= 0) & (places < size)
-        kept = np.where(inside, weights, 0) if exclude else weights
-        np.add.at(matrix, (np.clip(places, 0, size - 1).astype(np.int64), np.arange(target)), kept)
-    return np.asarray(matrix / matrix.sum(axis=0)) if exclude else matrix
+def _weights(b: Builder, places: Value, each: _Axis, settings: _Settings) -> Value:
+    """Return [size, target] weights.
+
+    The kernel is put down over the input and what is beside it, up to its reach; what lies beside counts for
+    the element at the edge, or, excluded, not at all.
+    """
+
+    def number(value: float) -> Value:
+        return b.scalar(value, _WIDE)
+
+    reach: Value = number(1 if settings.mode == "linear" else 2)
+    narrowing: Value | None = None
+    if settings.antialias:
+        narrowing = b.binary("min", each.scale, number(1))
+        reach = b.ceil(b.binary("div", reach, narrowing))
+    beside = b.size(b.cast(reach, DataType.INT64))
+    rows = each.size + beside * 2
+    index = b.binary("sub", b.cast(arange(b, rows), _WIDE), b.extent(beside, _WIDE))
+    gap = b.unary("abs", b.binary("sub", b.reshape(index, (rows, Extent.of(1))), places))
+    if narrowing is not None:
+        gap = b.binary("mul", gap, narrowing)
+    weights = _triangle(b, gap) if settings.mode == "linear" else _keys(b, gap, settings.cubic)
+    last = b.extent(each.size - 1, _WIDE)
+    below, above = b.binary("lt", index, number(0)), b.binary("lt", last, index)
+    column = (rows, Extent.of(1))
+    none = number(0)
+    if settings.exclude:
+        weights = b.where(b.reshape(b.binary("or", below, above), column), none, weights)
+    if settings.exclude or settings.antialias:
+        total = b.reduce("reduce_sum", weights, (0,), keep=True)
+        weights = b.binary("div", weights, b.where(b.binary("eq", total, none), number(1), total))
+    inner = b.move(weights, (each.size, each.target), (each.target, Extent.of(1)), beside * each.target)
+    if settings.exclude:
+        return inner
+    place = b.reshape(b.cast(arange(b, each.size), _WIDE), (each.size, Extent.of(1)))
+    for outside, edge in ((below, none), (above, last)):
+        lost = b.reduce("reduce_sum", b.where(b.reshape(outside, column), weights, none), (0,), keep=True)
+        inner = b.binary("add", inner, b.where(b.binary("eq", place, edge), lost, none))
+    return inner
 
 
-def _linear(places: Reals, size: int, settings: _Settings) -> Reals:
-    low = np.floor(places)
-    share = places - low
-    return _matrix([(low, 1 - share), (low + 1, share)], size, settings.exclude)
+def _triangle(b: Builder, gap: Value) -> Value:
+    return b.binary("max", b.binary("sub", b.scalar(1, _WIDE), gap), b.scalar(0, _WIDE))
 
 
-def _cubic(places: Reals, size: int, settings: _Settings) -> Reals:
+def _keys(b: Builder, gap: Value, a: float) -> Value:
     """Keys, "Cubic convolution interpolation for digital image processing" (1981), parameter a."""
-    a, low = settings.cubic, np.floor(places)
-    taps = []
-    for step in (-1, 0, 1, 2):
-        gap = np.abs(places - (low + step))
-        near = ((a + 2) * gap - (a + 3)) * gap * gap + 1
-        far = ((a * gap - 5 * a) * gap + 8 * a) * gap - 4 * a
-        taps.append((low + step, np.where(gap <= 1, near, far)))
-    return _matrix(taps, size, settings.exclude)
+
+    def polynomial(*coefficients: float) -> Value:
+        value = b.scalar(coefficients[0], _WIDE)
+        for coefficient in coefficients[1:]:
+            value = b.binary("add", b.binary("mul", value, gap), b.scalar(coefficient, _WIDE))
+        return value
+
+    near, far = polynomial(a + 2, -(a + 3), 0.0, 1.0), polynomial(a, -5 * a, 8 * a, -4 * a)
+    outer = b.where(b.binary("lt", gap, b.scalar(2, _WIDE)), far, b.scalar(0, _WIDE))
+    return b.where(b.binary("le", gap, b.scalar(1, _WIDE)), near, outer)
 
 
-def _weighted(b: Builder, x: Value, axis: int, weights: Reals) -> Value:
-    """Multiply along an axis by (size, target)."""
+def _weighted(b: Builder, x: Value, axis: int, weights: Value) -> Value:
+    """Multiply along an axis by [size, target]."""
     order = [*(other for other in range(x.rank) if other != axis), axis]
-    matrix: npt.NDArray[Any] = weights.astype(numpy_type(x.type))
     turned = b.transpose(x, order)
     if x.rank == 1:
         turned = b.reshape(turned, (Extent.of(1), *x.shape))
-    result = b.matmul(turned, b.constant(matrix))
+    result = b.matmul(turned, weights)
     if x.rank == 1:
         return b.reshape(result, (result.shape[-1],))
     return b.transpose(result, [order.index(position) for position in range(x.rank)])

@@ -250,7 +250,47 @@ def _along(b: Builder, size: Extent, axis: int, rank: int, step: int, start: int
     return b.reshape(shifted, tuple(size if place == axis else ONE for place in range(rank)))
 
 
+def _affine_grid(call: Call) -> Value:
+    """Return theta times each place of a grid from -1 to 1, coordinates in the opposite order of axes."""
+    theta, b = call.floats(call.input(0)), call.builder
+    sizes = call.sizes(1)
+    dimensions = len(sizes) - 2
+    if theta.rank != 3 or dimensions not in (2, 3) or theta.shape[1].constant != dimensions:
+        call.fail(
+            f"theta is {theta} for a grid of {dimensions} dimensions; it must be [n, 2, 3] or [n, 3, 4]"
+        )
+    align, space = call.flag("align_corners"), sizes[2:]
+    total: Value | None = None
+    for axis in reversed(range(dimensions)):
+        place = _grid_line(b, space[axis], theta.type, align)
+        lifted = b.reshape(place, tuple(space[axis] if other == axis else ONE for other in range(dimensions)))
+        column = b.gather(theta, b.integer(dimensions - 1 - axis), 2)
+        column = b.reshape(column, (theta.shape[0], *[ONE] * dimensions, Extent.of(dimensions)))
+        part = b.binary("mul", b.reshape(lifted, (*lifted.shape, ONE)), column)
+        total = part if total is None else b.binary("add", total, part)
+    shift = b.gather(theta, b.integer(dimensions), 2)
+    shift = b.reshape(shift, (theta.shape[0], *[ONE] * dimensions, Extent.of(dimensions)))
+    assert total is not None
+    b.equal(sizes[0], theta.shape[0])
+    return b.binary("add", total, shift)
+
+
+def _grid_line(b: Builder, size: Extent, type_: DataType, align: bool) -> Value:
+    """Return where elements of an axis lie between -1 and 1: their centres, or, aligned, end to end."""
+    index, one = b.cast(arange(b, size), type_), b.scalar(1, type_)
+    twice = b.binary("mul", index, b.scalar(2, type_))
+    if not align:
+        whole = b.extent(size, type_)
+        return b.binary("sub", b.binary("div", b.binary("add", twice, one), whole), one)
+    last = b.binary("max", b.extent(size - 1, type_), one)
+    line = b.binary("sub", b.binary("div", twice, last), one)
+    # A single element is in the middle.
+    alone = b.binary("eq", b.extent(size, DataType.INT64), b.integer(1))
+    return b.where(alone, b.scalar(0, type_), line)
+
+
 OPERATORS = (
+    Operator("AffineGrid", "composite", _affine_grid, 20),
     Operator("DeformConv", "composite", _deform_conv, 19),
     Operator("GridSample", "composite", _grid_sample, 16),
 )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from libs.runtime.plan import DataType
 from services.engine.domain import symbolic
 from services.engine.domain.builder import Builder
+from services.engine.domain.decompose.axes import is_open
+from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Bounds, Extent, contiguous_strides
 from services.engine.domain.values import Move, Value
@@ -22,6 +25,8 @@ def _slice(call: Call) -> Value:
         first, last = tuple(map(Extent.of, starts)), tuple(map(Extent.of, ends))
         axes, steps = call.integers("axes"), None
     else:
+        if any(is_open(call, index) for index in range(1, 5)):
+            return _slice_by_data(call, x)
         first, last = call.extents(1), call.extents(2)
         axes = None if call.optional(3) is None else call.static_integers(3)
         steps = None if call.optional(4) is None else call.static_integers(4)
@@ -39,6 +44,58 @@ def _slice(call: Call) -> Value:
     if tuple(sizes) == x.shape and all(step == 1 for step in steps):
         return x
     return call.builder.move(x, tuple(sizes), tuple(strides), offset)
+
+
+def _slice_by_data(call: Call, x: Value) -> Value:
+    """Slice by numbers that data decide: which places are taken is computed, as Python does it."""
+    b, rank = call.builder, x.rank
+    count = call.input(1).shape[0].constant if call.input(1).rank == 1 else None
+    if count is None:
+        call.fail(f"its starts are {call.input(1)}, not a vector of known length")
+    starts, ends = (b.cast(call.input(index), DataType.INT64) for index in (1, 2))
+    steps = b.broadcast(b.integer(1), (Extent.of(count),), fold=False)
+    if call.optional(4) is not None:
+        steps = b.cast(call.input(4), DataType.INT64)
+    if is_open(call, 3):
+        named = b.cast(call.input(3), DataType.INT64)
+        wide = (Extent.of(rank),)
+        starts = b.scatter("scatter", b.broadcast(b.integer(0), wide, fold=False), named, starts)
+        far = b.broadcast(b.integer(1 << 62), wide, fold=False)
+        ends = b.scatter("scatter", far, named, ends)
+        steps = b.scatter("scatter", b.broadcast(b.integer(1), wide, fold=False), named, steps)
+        axes = tuple(range(rank))
+    else:
+        axes = tuple(range(count)) if call.optional(3) is None else call.static_integers(3)
+        axes = call.axes(axes, rank)
+    for place, axis in enumerate(axes):
+        start, end, step = (b.gather(each, b.integer(place), 0) for each in (starts, ends, steps))
+        x = _taken(b, x, axis, start, end, step)
+    return x
+
+
+def _taken(b: Builder, x: Value, axis: int, start: Value, end: Value, step: Value) -> Value:
+    none, one = b.integer(0), b.integer(1)
+    size = b.extent(x.shape[axis], DataType.INT64)
+    forward = b.binary("lt", none, step)
+    low = b.where(forward, none, b.integer(-1))
+    high = b.where(forward, size, b.binary("sub", size, one))
+
+    def bound(value: Value) -> Value:
+        counted = b.where(b.binary("lt", value, none), b.binary("add", value, size), value)
+        return b.binary("min", b.binary("max", counted, low), high)
+
+    first, last = bound(start), bound(end)
+    gap = b.where(forward, b.binary("sub", last, first), b.binary("sub", first, last))
+    width = b.unary("abs", step)
+    rounded = b.binary("sub", b.binary("add", gap, width), one)
+    number = b.binary("div", b.binary("max", rounded, none), width)
+    count = b.size(number)
+    if step.known is not None and int(step.known) == 1:
+        strides = contiguous_strides(x.shape)
+        shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+        return b.move(x, shape, strides, b.size(b.binary("max", first, none)) * strides[axis])
+    places = b.binary("add", b.binary("mul", arange(b, count), step), first)
+    return b.gather(x, places, axis)
 
 
 def _range(call: Call, start: Extent, end: Extent, step: int, size: Extent) -> tuple[Extent, Extent]:
@@ -78,6 +135,8 @@ def _pad(call: Call) -> Value:
         pads = tuple(map(Extent.of, call.integers("pads") or ()))
         fill: float | None = call.number("value", 0.0)
     else:
+        if any(is_open(call, index) for index in (1, 3)) or not _fill_is_known(call):
+            return _pad_by_data(call, x, mode)
         pads, fill = call.extents(1), _fill(call)
     axes = tuple(range(x.rank))
     if call.opset >= 18 and call.optional(3) is not None:
@@ -93,6 +152,54 @@ def _pad(call: Call) -> Value:
     for axis in range(x.rank):
         x = _repeated(call, x, axis, before[axis], after[axis], mode)
     return x
+
+
+def _fill_is_known(call: Call) -> bool:
+    value = call.optional(2)
+    return value is None or value.known is not None
+
+
+def _pad_by_data(call: Call, x: Value, mode: str) -> Value:
+    """Pad by widths that data decide: along each axis, which element comes where is computed."""
+    b, rank = call.builder, x.rank
+    pads = b.cast(call.input(1), DataType.INT64)
+    axes = call.optional(3) if call.opset >= 18 else None
+    count = rank if axes is None else axes.shape[0].constant if axes.rank == 1 else None
+    if pads.rank != 1 or count is None or pads.shape[0].constant != 2 * count:
+        call.fail(f"paddings {pads} are given for {x}, axes {axes}; there must be two for each axis")
+    half = (Extent.of(count),)
+    ends = [b.move(pads, half, (Extent.of(1),), start) for start in (0, count)]
+    if axes is not None:
+        none = b.broadcast(b.integer(0), (Extent.of(rank),), fold=False)
+        ends = [b.scatter("scatter", none, b.cast(axes, DataType.INT64), end) for end in ends]
+    value = call.optional(2)
+    fill = b.scalar(0, x.type) if value is None else b.reshape(value, ())
+    outside: Value | None = None
+    for axis in range(rank):
+        before, after = (b.gather(end, b.integer(axis), 0) for end in ends)
+        size = b.extent(x.shape[axis], DataType.INT64)
+        total = b.binary("add", b.binary("add", before, size), after)
+        target = b.size(b.binary("max", total, b.integer(0)))
+        places = b.binary("sub", arange(b, target), before)
+        x = b.gather(x, _folded(b, places, size, mode), axis)
+        if mode == "constant":
+            there = b.binary("and", b.binary("le", b.integer(0), places), b.binary("lt", places, size))
+            lifted = b.reshape(b.unary("not", there), (target, *[Extent.of(1)] * (rank - 1 - axis)))
+            outside = lifted if outside is None else b.binary("or", outside, lifted)
+    return x if outside is None else b.where(outside, fill, x)
+
+
+def _folded(b: Builder, places: Value, size: Value, mode: str) -> Value:
+    """Return places within an axis for those that may be outside of it."""
+    none, one = b.integer(0), b.integer(1)
+    last = b.binary("sub", size, one)
+    if mode == "wrap":
+        return b.binary("mod", places, b.binary("max", size, one))
+    if mode == "reflect":
+        period = b.binary("max", b.binary("mul", last, b.integer(2)), one)
+        rest = b.binary("mod", places, period)
+        return b.binary("min", rest, b.binary("max", b.binary("sub", period, rest), none))
+    return b.binary("max", b.binary("min", places, last), none)
 
 
 def _fill(call: Call) -> float:
