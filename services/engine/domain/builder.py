@@ -23,6 +23,7 @@ from services.engine.domain.strings import Strings
 from services.engine.domain.values import (
     FLOATS,
     MOST_AXES,
+    STORED_FLOATS,
     UNSIGNED,
     Held,
     Move,
@@ -100,6 +101,8 @@ class Builder(Strings):
             raise Invalid(f"a condition is {inputs[0]}, not of booleans")
         if DataType.STRING in {value.type for value in alike}:
             return self._of_strings(operator, inputs, alike)
+        if operator == "eq" and alike[0].type in STORED_FLOATS:
+            return self.elementwise(operator, *(self.cast(value, DataType.FLOAT32) for value in alike))
         self._check_types(operator, alike)
         shape = self._shape(self.common_shape(*(value.shape for value in inputs)))
         if result is None:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from services.engine.domain.decompose import (
     activation,
+    casting,
     control,
     convolution,
     deconvolution,
@@ -40,6 +41,7 @@ from services.engine.domain.decompose.operator import Operator
 
 _FAMILIES = (
     activation,
+    casting,
     control,
     convolution,
     deconvolution,

@@ -18,6 +18,18 @@ from services.engine.domain.symbolic import Elements
 Shape = tuple[Extent, ...]
 
 FLOATS = frozenset({DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64})
+STORED_FLOATS = frozenset(
+    {
+        DataType.BFLOAT16,
+        DataType.FLOAT8E4M3FN,
+        DataType.FLOAT8E4M3FNUZ,
+        DataType.FLOAT8E5M2,
+        DataType.FLOAT8E5M2FNUZ,
+        DataType.FLOAT8E8M0,
+        DataType.FLOAT4E2M1,
+    }
+)
+"""Computed with as float32."""
 UNSIGNED = frozenset({DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64})
 INTEGERS = frozenset(type_ for type_ in DataType if DataType.INT8 <= type_ <= DataType.UINT64)
 

@@ -25,7 +25,8 @@ def kernel_of(call: Call, x: Value, weights: Value) -> tuple[int, ...]:
     return kernel
 
 
-def _groups(call: Call, channels: Extent, outputs: Extent, each: Extent) -> int:
+def read_groups(call: Call, channels: Extent, outputs: Extent, each: Extent) -> int:
+    """Return attribute `group`; refuses channels that don't make so many groups."""
     groups = call.integer("group", 1)
     if groups < 1 or channels != each * groups or outputs.exact_quotient(groups) is None:
         call.fail(f"{channels} channels in, {outputs} out don't make {groups} groups of {each} channels each")
@@ -76,7 +77,7 @@ def biased(call: Call, result: Value, bias: Value | None) -> Value:
 def _conv(call: Call) -> Value:
     x, weights = call.floats(call.input(0)), call.input(1)
     windows = read_windows(call, x.shape[2:], kernel_of(call, x, weights))
-    groups = _groups(call, x.shape[1], weights.shape[0], weights.shape[1])
+    groups = read_groups(call, x.shape[1], weights.shape[0], weights.shape[1])
     return biased(call, convolve(call.builder, x, weights, windows, groups), call.optional(2))
 
 
@@ -84,7 +85,7 @@ def _conv_integer(call: Call) -> Value:
     b = call.builder
     x, weights = call.input(0), call.input(1)
     windows = read_windows(call, x.shape[2:], kernel_of(call, x, weights))
-    groups = _groups(call, x.shape[1], weights.shape[0], weights.shape[1])
+    groups = read_groups(call, x.shape[1], weights.shape[0], weights.shape[1])
     # The zero point is taken off first, so that padding with 0 is padding with it.
     return convolve(
         b, shifted(b, x, call.optional(2)), shifted(b, weights, call.optional(3), 0), windows, groups

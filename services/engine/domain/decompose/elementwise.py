@@ -8,6 +8,7 @@ import numpy as np
 
 from libs.runtime.elements import ITEM_BYTES
 from libs.runtime.plan import DataType
+from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.values import FLOATS, INTEGERS, UNSIGNED, Value
 
@@ -61,40 +62,6 @@ def _where(call: Call) -> Value:
     return call.builder.where(call.input(0), call.input(1), call.input(2))
 
 
-def _cast(call: Call) -> Value:
-    x = call.input(0)
-    return call.builder.cast(x, onnx_type(call, call.integer("to")))
-
-
-_ONNX_TYPES = {
-    1: DataType.FLOAT32,
-    2: DataType.UINT8,
-    3: DataType.INT8,
-    4: DataType.UINT16,
-    5: DataType.INT16,
-    6: DataType.INT32,
-    7: DataType.INT64,
-    9: DataType.BOOL,
-    10: DataType.FLOAT16,
-    11: DataType.FLOAT64,
-    12: DataType.UINT32,
-    13: DataType.UINT64,
-}
-"""By the number in onnx.TensorProto.DataType."""
-
-
-def onnx_type(call: Call, number: int) -> DataType:
-    """Return the type that ONNX gives this number; refuses one that plans don't have."""
-    if number not in _ONNX_TYPES:
-        known = ", ".join(sorted(type_.name.lower() for type_ in _ONNX_TYPES.values()))
-        call.fail(f"elements of ONNX's type {number} are not supported; use one of {known}")
-    return _ONNX_TYPES[number]
-
-
-def _cast_like(call: Call) -> Value:
-    return call.builder.cast(call.input(0), call.input(1).type)
-
-
 def _is_inf(call: Call) -> Value:
     x, b = call.floats(call.input(0)), call.builder
     positive, negative = call.flag("detect_positive", True), call.flag("detect_negative", True)
@@ -135,13 +102,28 @@ def _acos(call: Call) -> Value:
 
 
 def _bit_shift(call: Call) -> Value:
-    """Shifts are products with, and divisions by, powers of two; all bits go from the type's width on."""
+    """Shifts are products with, and divisions by, powers of two; all bits go from the type's width on.
+
+    Bits that come in on the left are those of the sign: a negative number is turned round before and after.
+    """
     x, y, b = call.input(0), call.input(1), call.builder
-    if x.type not in UNSIGNED or y.type is not x.type:
-        call.fail(f"{x} and {y} are not of one unsigned type")
+    if x.type not in INTEGERS or y.type is not x.type:
+        call.fail(f"{x} and {y} are not integers of one type")
     left = call.text("direction", "", ("LEFT", "RIGHT")) == "LEFT"
-    width = b.scalar(ITEM_BYTES[x.type] * 8, x.type)
-    stays = b.binary("lt", y, width)
+    if x.type in UNSIGNED:
+        return _shifted(b, x, y, left)
+    unsigned = DataType[f"U{x.type.name}"]
+    bits, steps = b.bit_cast(x, unsigned), b.bit_cast(y, unsigned)
+    if left:
+        return b.bit_cast(_shifted(b, bits, steps, left), x.type)
+    negative = b.binary("lt", x, b.scalar(0, x.type))
+    turned = b.where(negative, b.unary("not", bits), bits)
+    shifted = _shifted(b, turned, steps, left)
+    return b.bit_cast(b.where(negative, b.unary("not", shifted), shifted), x.type)
+
+
+def _shifted(b: Builder, x: Value, y: Value, left: bool) -> Value:
+    stays = b.binary("lt", y, b.scalar(ITEM_BYTES[x.type] * 8, x.type))
     zero = b.scalar(0, x.type)
     power = b.binary("pow", b.scalar(2, x.type), b.where(stays, y, zero))
     return b.where(stays, b.binary("mul" if left else "div", x, power), zero)
@@ -225,9 +207,7 @@ OPERATORS = (
     Operator("Acosh", "composite", _acosh, 9),
     Operator("Asinh", "composite", _asinh, 9),
     Operator("Atanh", "composite", _atanh, 9),
-    Operator("Cast", "atomic", _cast),
     Operator("Ceil", "composite", _ceil),
-    Operator("CastLike", "atomic", _cast_like, 15),
     Operator("Cosh", "composite", partial(_hyperbolic, "add"), 9),
     Operator("Greater", "atomic", partial(_swapped, "lt")),
     Operator("GreaterOrEqual", "atomic", partial(_swapped, "le"), 12),
@@ -243,5 +223,5 @@ OPERATORS = (
     Operator("Sinh", "composite", partial(_hyperbolic, "sub"), 9),
     Operator("Sum", "atomic", partial(_variadic, "add")),
     Operator("Tan", "composite", _tan),
-    Operator("Where", "atomic", _where, 9),
+    Operator("Where", "atomic", _where, 9, keeps=True),
 )

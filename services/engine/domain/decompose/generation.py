@@ -9,7 +9,7 @@ import numpy as np
 from libs.runtime.plan import DataType
 from services.engine.domain import symbolic
 from services.engine.domain.builder import Builder
-from services.engine.domain.decompose.elementwise import onnx_type
+from services.engine.domain.decompose.casting import onnx_type
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, product
 from services.engine.domain.reference import Array, numpy_type
@@ -141,9 +141,9 @@ def _triangle(call: Call) -> Value:
 OPERATORS = (
     Operator("Constant", "static", _constant),
     Operator("ConstantOfShape", "static", _constant_of_shape, 9),
-    Operator("EyeLike", "composite", _eye_like, 9),
+    Operator("EyeLike", "composite", _eye_like, 9, keeps=True),
     Operator("Range", "static", _range, 11),
     Operator("Shape", "static", _shape),
     Operator("Size", "static", _size),
-    Operator("Trilu", "composite", _triangle, 14),
+    Operator("Trilu", "composite", _triangle, 14, keeps=True),
 )

@@ -101,8 +101,8 @@ def _one_hot(call: Call) -> Value:
 
 
 OPERATORS = (
-    Operator("Gather", "atomic", _gather),
-    Operator("GatherElements", "composite", _gather_elements, 11),
-    Operator("GatherND", "composite", _gather_nd, 11),
-    Operator("OneHot", "composite", _one_hot, 9),
+    Operator("Gather", "atomic", _gather, keeps=True),
+    Operator("GatherElements", "composite", _gather_elements, 11, keeps=True),
+    Operator("GatherND", "composite", _gather_nd, 11, keeps=True),
+    Operator("OneHot", "composite", _one_hot, 9, keeps=True),
 )

@@ -221,5 +221,8 @@ class Operator:
     rule: Rule
     since: int = 7
     """Oldest opset that has it and is read."""
+    keeps: bool = False
+    """Whether it takes floats that are only stored (bfloat16, …) as they are. Rules that move, pick or
+    convert do; for others they become float32 before, and results what they were after."""
     family: str = ""
     """File that holds the rule."""

@@ -151,8 +151,8 @@ def _binarizer(call: Call) -> Value:
 
 
 OPERATORS = (
-    Operator("Compress", "composite", _compress, 9),
-    Operator("NonZero", "composite", _non_zero, 9),
+    Operator("Compress", "composite", _compress, 9, keeps=True),
+    Operator("NonZero", "composite", _non_zero, 9, keeps=True),
     Operator("TopK", "composite", _top_k),
     Operator("Unique", "composite", _unique, 11),
     Operator("ai.onnx.ml:ArrayFeatureExtractor", "composite", _array_features),

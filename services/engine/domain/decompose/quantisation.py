@@ -1,51 +1,106 @@
-"""Numbers as small integers with a scale and a zero point."""
+"""Numbers as small integers (or floats of few bits) with a scale and a zero point."""
 
 from __future__ import annotations
 
 from libs.runtime.plan import DataType
+from services.engine.domain import symbolic
 from services.engine.domain.builder import Builder
+from services.engine.domain.decompose.casting import LARGEST, onnx_type, saturated
+from services.engine.domain.decompose.convolution import convolve, kernel_of, read_groups
+from services.engine.domain.decompose.generation import arange
+from services.engine.domain.decompose.linear import product, shifted
 from services.engine.domain.decompose.operator import Call, Operator
+from services.engine.domain.decompose.windows import read_windows
 from services.engine.domain.extents import Extent
-from services.engine.domain.values import Value, extreme
+from services.engine.domain.values import FLOATS, Value
 
 ONE = Extent.of(1)
+_RANGES = {
+    DataType.INT8: (-128, 127),
+    DataType.UINT8: (0, 255),
+    DataType.INT16: (-32768, 32767),
+    DataType.UINT16: (0, 65535),
+    DataType.INT4: (-8, 7),
+    DataType.UINT4: (0, 15),
+    DataType.INT2: (-2, 1),
+    DataType.UINT2: (0, 3),
+}
+"""Of integers that are quantised to."""
 
 
-def _along(call: Call, x: Value, vector: Value) -> Value:
-    """Return a scale or zero point so that it broadcasts along attribute `axis` of x."""
-    if vector.rank == 0 or vector.shape == (ONE,):
-        return call.builder.reshape(vector, ())
-    if vector.rank > 1 or call.integer("block_size", 0):
-        call.fail(f"scales of shape {vector} are not supported; use one, or one for each channel")
+def _along(call: Call, x: Value, values: Value) -> Value:
+    """Return scales or zero points as they broadcast over x: one, one for each slice, or blocks."""
+    b = call.builder
+    if values.rank == 0 or values.shape == (ONE,):
+        return b.reshape(values, ())
+    block = call.integer("block_size", 0)
+    if values.rank == 1 and not block:
+        axis = call.axis(call.integer("axis", 1), x.rank) if x.rank > 1 or call.opset < 13 else 0
+        b.equal(values.shape[0], x.shape[axis])
+        return b.reshape(values, (*values.shape, *[ONE] * (x.rank - 1 - axis)))
     axis = call.axis(call.integer("axis", 1), x.rank)
-    return call.builder.reshape(vector, (*vector.shape, *[ONE] * (x.rank - 1 - axis)))
+    if values.rank != x.rank or block < 1:
+        call.fail(f"scales or zero points {values} don't fit {x} in blocks of {block}")
+    b.equal(values.shape[axis], symbolic.ceil_divide(x.shape[axis], block))
+    places = b.binary("div", arange(b, x.shape[axis]), b.integer(block))
+    return b.gather(values, places, axis)
+
+
+def _wide(b: Builder, x: Value) -> Value:
+    return x if x.type in FLOATS else b.cast(x, DataType.FLOAT32)
 
 
 def _dequantize(call: Call) -> Value:
-    x, b = call.input(0), call.builder
-    scale, zero = _along(call, x, call.input(1)), call.optional(2)
-    wide = b.cast(x, scale.type)
+    x, scale, zero, b = call.input(0), call.input(1), call.optional(2), call.builder
+    number = call.integer("output_dtype", 0)
+    result = onnx_type(call, number) if number else scale.type
+    if zero is not None and (x.type in _RANGES or x.type is DataType.INT32):
+        whole = b.cast(x, DataType.INT32)
+        wide = b.cast(b.binary("sub", whole, b.cast(_along(call, x, zero), DataType.INT32)), DataType.FLOAT32)
+    else:
+        wide = b.cast(x, DataType.FLOAT32)
+    by = _along(call, x, b.cast(scale, DataType.FLOAT32))
+    return b.cast(b.binary("mul", wide, by), result)
+
+
+def _into(b: Builder, x: Value, zero: Value | None, type_: DataType) -> Value:
+    """Return floats as integers of a type: rounded to even, moved by the zero point, kept in range."""
+    whole = b.unary("round", x)
     if zero is not None:
-        wide = b.binary("sub", wide, b.cast(_along(call, x, zero), scale.type))
-    return b.binary("mul", wide, scale)
-
-
-def _quantised(b: Builder, x: Value, scale: Value, zero: Value, type_: DataType) -> Value:
-    whole = b.unary("round", b.binary("div", x, scale))
-    moved = b.binary("add", whole, b.cast(zero, x.type))
-    low, high = b.scalar(extreme(type_, -1), x.type), b.scalar(extreme(type_, 1), x.type)
-    return b.cast(b.binary("min", b.binary("max", moved, low), high), type_)
+        wide = b.cast(zero, DataType.INT32) if zero.type not in FLOATS else zero
+        whole = b.binary("add", whole, b.cast(wide, x.type))
+    low, high = (b.scalar(end, x.type) for end in _RANGES[type_])
+    kept = b.binary("min", b.binary("max", whole, low), high)
+    # Through a type that is wide enough for all: narrow ones are only stored.
+    return b.cast(b.cast(kept, DataType.INT32), type_)
 
 
 def _quantize(call: Call) -> Value:
-    x, b = call.floats(call.input(0)), call.builder
-    zero = call.optional(2)
-    if zero is None:
-        zero = b.scalar(0, DataType.UINT8)
-    if zero.type not in (DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16):
-        call.fail(f"the zero point is {zero}; use int8, uint8, int16 or uint16")
-    scale = b.cast(_along(call, x, call.input(1)), x.type)
-    return _quantised(b, x, scale, _along(call, x, zero), zero.type)
+    x, scale, zero, b = call.input(0), call.input(1), call.optional(2), call.builder
+    number = call.integer("output_dtype", 0)
+    type_ = zero.type if zero is not None else onnx_type(call, number) if number else DataType.UINT8
+    if type_ not in _RANGES and type_ not in LARGEST and type_ is not DataType.FLOAT4E2M1:
+        call.fail(
+            f"the result would be of type {type_.name.lower()}; use an integer of 2 to 16 bits, "
+            "or a float of 4 or 8"
+        )
+    precision = call.integer("precision", 0)
+    if precision:
+        wide = onnx_type(call, precision)
+        wide = wide if wide in FLOATS else DataType.FLOAT32
+        divided = b.binary("div", b.cast(x, wide), _along(call, x, b.cast(scale, wide)))
+    else:
+        value = _wide(b, x)
+        divided = b.binary("div", value, _along(call, x, b.cast(scale, value.type)))
+    if divided.type is DataType.FLOAT16:
+        divided = b.cast(divided, DataType.FLOAT32)
+    if type_ in _RANGES:
+        return _into(b, divided, None if zero is None else _along(call, x, zero), type_)
+    if type_ in LARGEST:
+        return saturated(b, divided, type_) if call.flag("saturate", True) else b.cast(divided, type_)
+    if zero is not None:
+        divided = b.binary("add", divided, b.cast(_along(call, x, zero), divided.type))
+    return b.cast(divided, type_)
 
 
 def _dynamic(call: Call) -> tuple[Value, ...]:
@@ -57,11 +112,67 @@ def _dynamic(call: Call) -> tuple[Value, ...]:
     safe = b.where(b.binary("eq", scale, none), b.scalar(1, x.type), scale)
     place = b.unary("round", b.binary("div", b.unary("neg", low), safe))
     zero = b.cast(b.binary("min", place, b.scalar(255, x.type)), DataType.UINT8)
-    return _quantised(b, x, safe, zero, DataType.UINT8), scale, zero
+    return _into(b, b.binary("div", x, safe), zero, DataType.UINT8), scale, zero
+
+
+def _requantised(call: Call, exact: Value, factor: Value, zero: Value | None, type_: DataType) -> Value:
+    """Return int32 sums times a factor as integers of a type; in 64-bit floats the sums are exact."""
+    b = call.builder
+    scaled = b.binary("mul", b.cast(exact, DataType.FLOAT64), b.cast(factor, DataType.FLOAT64))
+    if zero is not None:
+        scaled = b.binary("add", scaled, b.cast(zero, DataType.FLOAT64))
+    return _into(b, scaled, None, type_)
+
+
+def _single(call: Call, value: Value) -> Value:
+    """Return a value of one element as a scalar; others as they are."""
+    return call.builder.reshape(value, ()) if value.shape == (ONE,) else value
+
+
+def _factor(call: Call, one: Value, other: Value, result: Value) -> Value:
+    """Return one · other / result, in their own type."""
+    b = call.builder
+    return b.binary("div", b.binary("mul", one, other), result)
+
+
+def _rows(call: Call, value: Value) -> Value:
+    """Return a vector, one number for each row, as a column."""
+    return call.builder.reshape(value, (*value.shape, ONE)) if value.rank == 1 else value
+
+
+def _quantised_product(call: Call) -> Value:
+    b, x, y = call.builder, call.input(0), call.input(3)
+    x_scale, x_zero = _rows(call, _single(call, call.input(1))), _rows(call, _single(call, call.input(2)))
+    y_scale, y_zero = (_single(call, call.input(index)) for index in (4, 5))
+    scale, zero = _rows(call, _single(call, call.input(6))), _rows(call, _single(call, call.input(7)))
+    left = b.binary("sub", b.cast(x, DataType.INT32), b.cast(x_zero, DataType.INT32))
+    right = b.binary("sub", b.cast(y, DataType.INT32), b.cast(y_zero, DataType.INT32))
+    factor = _factor(call, x_scale, y_scale, scale)
+    return _requantised(call, product(b, left, right), factor, zero, zero.type)
+
+
+def _quantised_convolution(call: Call) -> Value:
+    b, x, w = call.builder, call.input(0), call.input(3)
+    kernel = kernel_of(call, x, w)
+    windows = read_windows(call, x.shape[2:], kernel)
+    groups = read_groups(call, x.shape[1], w.shape[0], w.shape[1])
+    left = shifted(b, x, _single(call, call.input(2)))
+    right = shifted(b, w, _single(call, call.input(5)), 0)
+    exact = convolve(b, left, right, windows, groups)
+    channels = (w.shape[0], *[ONE] * (x.rank - 2))
+    if (bias := call.optional(8)) is not None:
+        exact = b.binary("add", exact, b.reshape(b.cast(bias, DataType.INT32), channels))
+    w_scale = _single(call, call.input(4))
+    if w_scale.rank == 1:
+        w_scale = b.reshape(w_scale, channels)
+    x_scale, scale, zero = (_single(call, call.input(index)) for index in (1, 6, 7))
+    return _requantised(call, exact, _factor(call, x_scale, w_scale, scale), zero, zero.type)
 
 
 OPERATORS = (
-    Operator("DequantizeLinear", "composite", _dequantize, 10),
+    Operator("DequantizeLinear", "composite", _dequantize, 10, keeps=True),
     Operator("DynamicQuantizeLinear", "composite", _dynamic, 11),
-    Operator("QuantizeLinear", "composite", _quantize, 10),
+    Operator("QLinearConv", "composite", _quantised_convolution, 10, keeps=True),
+    Operator("QLinearMatMul", "composite", _quantised_product, 10, keeps=True),
+    Operator("QuantizeLinear", "composite", _quantize, 10, keeps=True),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
-from services.engine.domain.decompose.elementwise import onnx_type
+from services.engine.domain.decompose.casting import onnx_type
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent
 from services.engine.domain.values import Shape, Value
@@ -85,10 +85,10 @@ def _multinomial(call: Call) -> Value:
 
 
 OPERATORS = (
-    Operator("Bernoulli", "composite", _bernoulli, 15),
+    Operator("Bernoulli", "composite", _bernoulli, 15, keeps=True),
     Operator("Multinomial", "composite", _multinomial),
     Operator("RandomNormal", "composite", _random_normal),
-    Operator("RandomNormalLike", "composite", _random_normal),
+    Operator("RandomNormalLike", "composite", _random_normal, keeps=True),
     Operator("RandomUniform", "composite", _random_uniform),
-    Operator("RandomUniformLike", "composite", _random_uniform),
+    Operator("RandomUniformLike", "composite", _random_uniform, keeps=True),
 )

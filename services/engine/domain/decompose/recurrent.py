@@ -325,5 +325,5 @@ OPERATORS = (
     Operator("GRU", "composite", _gated),
     Operator("LSTM", "composite", _long_short),
     Operator("RNN", "composite", _simple),
-    Operator("ReverseSequence", "composite", _reverse_sequence, 10),
+    Operator("ReverseSequence", "composite", _reverse_sequence, 10, keeps=True),
 )

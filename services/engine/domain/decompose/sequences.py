@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from libs.runtime.plan import DataType
+from services.engine.domain.decompose.casting import onnx_type
 from services.engine.domain.decompose.control import single
-from services.engine.domain.decompose.elementwise import onnx_type
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides

@@ -14,8 +14,8 @@ from libs.runtime.plan import DataType
 from services.engine.domain import symbolic
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.axes import around, axis_of, with_size
+from services.engine.domain.decompose.casting import onnx_type
 from services.engine.domain.decompose.control import single
-from services.engine.domain.decompose.elementwise import onnx_type
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from libs.common.errors import Invalid
 from libs.common.suggest import closest
+from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
 from services.engine.domain.composed import Composed
-from services.engine.domain.decompose.operator import Call
+from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.flow import Thing
 from services.engine.domain.graph import Body, Constant, Graph, Node
 from services.engine.domain.program import Program
 from services.engine.domain.registry import REGISTRY
-from services.engine.domain.values import Held, Value
+from services.engine.domain.values import STORED_FLOATS, Held, Value
 
 MOST_VISITS = 1_000_000
 """Of nodes: those in a loop's body are visited again where sizes change from round to round."""
@@ -77,12 +78,33 @@ class _Walk:
         call = Call(
             self.builder, node, graph.opset, inputs, graph.types, lambda body: _Inside(self, body, values)
         )
-        found = operator.rule(call)
-        results = (found,) if isinstance(found, Value | Held) else found
+        results = _ruled(operator, call)
         for position, name in enumerate(node.outputs[len(results) :], len(results)):
             if name:
                 raise Invalid(f"output {position} ({name!r}) is not supported")
         return results
+
+
+_MOVING = frozenset({"transform", "static", "control"})
+
+
+def _ruled(operator: Operator, call: Call) -> tuple[Thing, ...]:
+    """Apply a rule; floats that are only stored are computed with as float32."""
+    stored = [thing.type for thing in call.inputs if isinstance(thing, Value) and thing.type in STORED_FLOATS]
+    if not stored or operator.keeps or operator.kind in _MOVING:
+        found = operator.rule(call)
+        return (found,) if isinstance(found, Value | Held) else found
+    b = call.builder
+    inputs = tuple(
+        b.cast(thing, DataType.FLOAT32) if isinstance(thing, Value) and thing.type in STORED_FLOATS else thing
+        for thing in call.inputs
+    )
+    found = operator.rule(replace(call, inputs=inputs))
+    results = (found,) if isinstance(found, Value | Held) else found
+    return tuple(
+        b.cast(thing, stored[0]) if isinstance(thing, Value) and thing.type is DataType.FLOAT32 else thing
+        for thing in results
+    )
 
 
 @dataclass(frozen=True, slots=True)
