@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from libs.runtime.plan import DataType
 from services.engine.domain import symbolic
 from services.engine.domain.decompose.axes import flags_of, is_open, kept_sizes
@@ -238,20 +236,9 @@ def _identity(call: Call) -> Thing:
     return call.thing(0)
 
 
-def _dropout(call: Call) -> tuple[Value, ...]:
-    x = call.input(0)
-    training = call.optional(2)
-    if training is not None and (training.known is None or training.known.any()):
-        call.fail("it is in training mode; export the model for inference")
-    if not call.wants(1):
-        return (x,)
-    return x, call.builder.broadcast(call.builder.constant(np.array(True)), x.shape)
-
-
 OPERATORS = (
     Operator("Concat", "transform", _concat),
     Operator("DepthToSpace", "transform", _depth_to_space),
-    Operator("Dropout", "static", _dropout),
     Operator("Expand", "transform", _expand, 8),
     Operator("Flatten", "transform", _flatten),
     Operator("Identity", "static", _identity),

@@ -27,9 +27,34 @@ def _standardised(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -
     return b.binary("mul", centred, inverse), average, inverse
 
 
-def _batch(call: Call) -> Value:
+def _batch_in_training(call: Call, x: Value) -> tuple[Value, ...]:
+    """Normalise by the batch's own mean and variance, and mix these into the running ones."""
+    b, axes = call.builder, (0, *range(2, x.rank))
+    scale, bias, average, variance = (call.input(index) for index in range(1, 5))
+    own = mean(b, x, axes, False)
+    away = b.binary("sub", x, _along_channels(b, own, x.rank))
+    spread = mean(b, b.binary("mul", away, away), axes, False)
+    epsilon = b.scalar(call.number("epsilon", 1e-5), x.type)
+    factor = b.binary("div", b.cast(scale, x.type), b.unary("sqrt", b.binary("add", spread, epsilon)))
+    scaled = b.binary("mul", away, _along_channels(b, factor, x.rank))
+    result = b.binary("add", scaled, _along_channels(b, b.cast(bias, x.type), x.rank))
+    momentum = call.number("momentum", 0.9)
+    running = [
+        b.binary(
+            "add",
+            b.binary("mul", old, b.scalar(momentum, old.type)),
+            b.binary("mul", b.cast(new, old.type), b.scalar(1 - momentum, old.type)),
+        )
+        for old, new in ((average, own), (variance, spread))
+    ]
+    return result, *running
+
+
+def _batch(call: Call) -> Value | tuple[Value, ...]:
     x, b = call.floats(call.input(0)), call.builder
-    if call.flag("training_mode") or call.wants(1):
+    if call.flag("training_mode"):
+        return _batch_in_training(call, x)
+    if call.wants(1):
         call.fail("it is in training mode; export the model for inference")
     if call.opset < 9 and not call.flag("spatial", True):
         call.fail("attribute 'spatial' = 0 is not supported")

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
+from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.decompose.reduction import mean
 from services.engine.domain.decompose.windows import Window, box, pad, read_windows
-from services.engine.domain.extents import Extent, contiguous_strides
+from services.engine.domain.extents import Extent, contiguous_strides, product
 from services.engine.domain.values import Value, extreme
 
 
@@ -34,11 +36,46 @@ def _pooled(b: Builder, operator: str, x: Value, windows: tuple[Window, ...], fi
     return b.reduce(operator, laid, tuple(range(x.rank, laid.rank)), keep=False)
 
 
-def _max_pool(call: Call) -> Value:
+def _max_pool(call: Call) -> Value | tuple[Value, ...]:
     x, windows = _read(call)
     if call.wants(1):
-        call.fail("output 1, the indices, is not supported")
+        return _max_pool_with_places(call, x, windows)
     return _pooled(call.builder, "reduce_max", x, windows, extreme(x.type, -1))
+
+
+def _max_pool_with_places(call: Call, x: Value, windows: tuple[Window, ...]) -> tuple[Value, ...]:
+    """Return maxima, and where they are in the flat input; the first of equal ones."""
+    b = call.builder
+    padded = pad(b, x, windows, extreme(x.type, -1))
+    strides = contiguous_strides(padded.shape)
+    (kernel, inside), (spatial, steps) = box(windows, strides[2:])
+    laid = b.move(padded, (*x.shape[:2], *spatial, *kernel), (*strides[:2], *steps, *inside))
+    taps = product(kernel)
+    rows = b.reshape(laid, (*x.shape[:2], *spatial, taps))
+    found = b.reduce("reduce_max", rows, (rows.rank - 1,), keep=False)
+    best = b.arg_max(rows, rows.rank - 1)
+    columns_first = call.flag("storage_order")
+    space = contiguous_strides(x.shape)[2:]
+    if columns_first:  # only the two last axes change places
+        space = (*space[:-2], Extent.of(1), x.shape[-2]) if len(space) > 1 else space
+    total = b.reshape(
+        b.binary(
+            "mul",
+            arange(b, x.shape[0] * x.shape[1]),
+            b.extent(product(x.shape[2:]), DataType.INT64),
+        ),
+        (*x.shape[:2], *[Extent.of(1)] * len(windows)),
+    )
+    for axis, (window, within) in enumerate(zip(windows, contiguous_strides(kernel), strict=True)):
+        tap = b.binary(
+            "mod", b.binary("div", best, b.extent(within, DataType.INT64)), b.integer(window.kernel)
+        )
+        first = b.binary("mul", arange(b, spatial[axis]), b.integer(window.stride))
+        first = b.binary("sub", first, b.extent(window.before, DataType.INT64))
+        lifted = b.reshape(first, (spatial[axis], *[Extent.of(1)] * (len(windows) - 1 - axis)))
+        place = b.binary("add", b.binary("mul", tap, b.integer(window.dilation)), lifted)
+        total = b.binary("add", total, b.binary("mul", place, b.extent(space[axis], DataType.INT64)))
+    return found, total
 
 
 def _average_pool(call: Call) -> Value:

@@ -84,7 +84,24 @@ def _multinomial(call: Call) -> Value:
     return b.cast(found, onnx_type(call, call.integer("dtype", 6)))
 
 
+def _dropout(call: Call) -> tuple[Value, ...]:
+    """Drop elements in training, and scale up the others; for inference nothing is dropped."""
+    x, b = call.input(0), call.builder
+    training = call.optional(2)
+    everything = b.broadcast(b.constant(np.array(True)), x.shape, fold=False)
+    if training is None or (training.known is not None and not training.known.any()):
+        return (x, everything) if call.wants(1) else (x,)
+    given = call.optional(1)
+    ratio = b.scalar(0.5, _WIDE) if given is None else b.cast(b.reshape(given, ()), _WIDE)
+    drops = b.where(b.reshape(training, ()), ratio, b.scalar(0, _WIDE))
+    kept = b.binary("le", drops, uniform(b, x.shape, _seed(call)))
+    scale = b.binary("div", b.scalar(1, _WIDE), b.binary("sub", b.scalar(1, _WIDE), drops))
+    scaled = b.binary("mul", x, b.cast(scale, x.type))
+    return b.where(kept, scaled, b.scalar(0, x.type)), kept
+
+
 OPERATORS = (
+    Operator("Dropout", "composite", _dropout),
     Operator("Bernoulli", "composite", _bernoulli, 15, keeps=True),
     Operator("Multinomial", "composite", _multinomial),
     Operator("RandomNormal", "composite", _random_normal),
