@@ -128,8 +128,8 @@ def _bounds(names: frozenset[str], wanted: Mapping[str, tuple[int, int]]) -> dic
             known = ", ".join(sorted(names)) or "none"
             hint = did_you_mean(name, names)
             raise Invalid(f"bounds are given for {shown(name)}; the model's dimensions are: {known}{hint}")
-        if not 1 <= low <= high <= LARGEST_SIZE:
+        if not 0 <= low <= high <= LARGEST_SIZE:
             raise Invalid(
-                f"bounds of {shown(name)} are {low} to {high}; they need 1 ≤ low ≤ high ≤ {LARGEST_SIZE}"
+                f"bounds of {shown(name)} are {low} to {high}; they need 0 ≤ low ≤ high ≤ {LARGEST_SIZE}"
             )
     return {name: wanted.get(name, DEFAULT_BOUNDS) for name in sorted(names)}
