@@ -57,9 +57,10 @@ class Atomic:
         kind: its rule about shapes, above.
         arity: number of inputs.
         result: type of the output: "same" as the (equal) inputs, "bool", "index" (int64), or "any" (a cast).
-        types: of the inputs: any of "f" floating, "i" integer, "b" bool, "o" other ones, which are only kept
-            (narrow floats and integers, complex numbers). Inputs of one step have one type, but for `where`
-            (its first is bool), `gather` and `scatter` (their second is int32 or int64).
+        types: of the inputs: any of "f" floating, "i" integer, "b" bool, "o" narrow floats and integers,
+            which are only kept and converted, "c" complex numbers, which are only kept. Inputs of one step
+            have one type, but for `where` (its first is bool), `gather` and `scatter` (their second is int32
+            or int64).
         calculations: elementary ones for one element of the index space, for the cost formula.
     """
 
@@ -89,9 +90,10 @@ ATOMICS: Mapping[str, Atomic] = _table(
     *_unary("exp log tanh erf sin cos atan", "f", calculations=8),
     # Of integers: bit by bit.
     *_unary("not", "ib"),
+    # Rounds once; not to complex numbers. More in `libs.runtime.kernels.casting`.
     Atomic("cast", "elementwise", 1, "any", "fibo"),
-    # The same bits as another type of as many.
-    Atomic("bit_cast", "elementwise", 1, "any", "fibo"),
+    # The same bits as another type of as many; not to bool, of which most bits say nothing.
+    Atomic("bit_cast", "elementwise", 1, "any", "fiboc"),
     *_binary("add sub mul max min", "fi"),
     # Integers: truncated towards zero, as ONNX's Div; a divisor of 0 is refused.
     *_binary("div", "fi", calculations=4),
@@ -101,7 +103,7 @@ ATOMICS: Mapping[str, Atomic] = _table(
     # Of integers: bit by bit.
     *_binary("and or xor", "ib"),
     *_binary("eq lt le", "fib", "bool"),
-    Atomic("where", "elementwise", 3, "same", "fibo"),
+    Atomic("where", "elementwise", 3, "same", "fiboc"),
     *(
         Atomic(name, "reduce", 1, "same", "fi")
         for name in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
@@ -109,10 +111,10 @@ ATOMICS: Mapping[str, Atomic] = _table(
     # The first of equal ones; one axis.
     Atomic("arg_max", "reduce", 1, "index", "fi"),
     Atomic("matmul", "matmul", 2, "same", "fi", 2),
-    Atomic("gather", "gather", 2, "same", "fibo"),
+    Atomic("gather", "gather", 2, "same", "fiboc"),
     Atomic("cumulative_sum", "scan", 1, "same", "fi"),
     Atomic("arg_sort", "sort", 1, "index", "fib", 16),
-    Atomic("scatter", "scatter", 3, "same", "fibo", 2),
+    Atomic("scatter", "scatter", 3, "same", "fiboc", 2),
     *(
         Atomic(name, "scatter", 3, "same", "fi", 4)
         for name in ("scatter_add", "scatter_mul", "scatter_max", "scatter_min")

@@ -12,7 +12,7 @@ from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
 from libs.runtime.atomic import ATOMICS, Atomic
 from libs.runtime.check_composition import check_composition
-from libs.runtime.elements import ITEM_BYTES, family
+from libs.runtime.elements import ITEM_BYTES, NARROW_BITS, family, same_bits
 from libs.runtime.extents import LIMIT, constants
 from libs.runtime.faults import bad_plan
 from libs.runtime.plan import Compute, DataType, Operation, Plan, Raster, Tensor, View
@@ -190,8 +190,10 @@ class _Checker:
         if family(types[0]) not in atomic.types:
             raise bad_plan(where, f"{atomic.name} doesn't take {types[0].name}")
         wanted = {"same": types[0], "bool": DataType.BOOL, "index": DataType.INT64, "any": output}
-        if atomic.name == "bit_cast" and ITEM_BYTES[output] != ITEM_BYTES[types[0]]:
-            raise bad_plan(where, f"bit_cast can't make {output.name} of {types[0].name}: other sizes")
+        if atomic.name == "bit_cast" and (output is DataType.BOOL or not same_bits(types[0], output)):
+            raise bad_plan(where, f"bit_cast can't make {output.name} of {types[0].name}: other bits")
+        if atomic.name == "cast" and family(output) == "c":
+            raise bad_plan(where, f"cast can't make {output.name} of {types[0].name}")
         if output is not wanted[atomic.result]:
             text = f"{atomic.name} gives {wanted[atomic.result].name}, but its output is {output.name}"
             raise bad_plan(where, text)
@@ -305,19 +307,15 @@ def _repeated(names: Iterable[str]) -> Iterable[tuple[int, str]]:
         seen.add(name)
 
 
-_SPARE_BITS = {
+_ALLOWED = {
     DataType.BOOL: bytes(range(2)),
-    DataType.UINT2: bytes(range(4)),
-    DataType.UINT4: bytes(range(16)),
-    DataType.FLOAT4E2M1: bytes(range(16)),
-    DataType.INT2: bytes(range(4)),
-    DataType.INT4: bytes(range(16)),
+    **{type_: bytes(range(1 << bits)) for type_, bits in NARROW_BITS.items()},
 }
-"""The bytes that elements of types that are narrower than a byte may be."""
+"""The bytes that elements may be, where those aren't all."""
 
 
 def _check_elements(type_: DataType, data: bytes, where: str) -> None:
-    allowed = _SPARE_BITS.get(type_)
+    allowed = _ALLOWED.get(type_)
     if allowed is None or not data.translate(None, allowed):
         return
     if type_ is DataType.BOOL:

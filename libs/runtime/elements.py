@@ -33,13 +33,30 @@ ITEM_BYTES: Mapping[DataType, int] = {
     DataType.COMPLEX128: 16,
 }
 """Of everything but strings, which no part of a plan holds."""
+NARROW_BITS: Mapping[DataType, int] = {
+    DataType.INT4: 4,
+    DataType.UINT4: 4,
+    DataType.FLOAT4E2M1: 4,
+    DataType.INT2: 2,
+    DataType.UINT2: 2,
+}
+"""How many bits of an element's byte count, the lowest, where those aren't all; the others are 0."""
+_COMPLEX = (DataType.COMPLEX64, DataType.COMPLEX128)
 _FLOATS = (DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64)
 
 
+def same_bits(one: DataType, other: DataType) -> bool:
+    """Tell whether elements of two types have as many bits: each of one is an element of the other."""
+    narrow = NARROW_BITS.get(one) == NARROW_BITS.get(other)
+    return narrow and ITEM_BYTES[one] == ITEM_BYTES[other]
+
+
 def family(type_: DataType) -> str:
-    """Return "b", "f", "i" or "o": bool, floating, integer, or one that is only kept."""
+    """Return "b", "f", "i", "o" or "c": bool, floating, integer, narrow, or complex."""
     if type_ is DataType.BOOL:
         return "b"
     if type_ in _FLOATS:
         return "f"
+    if type_ in _COMPLEX:
+        return "c"
     return "i" if type_ < DataType.FLOAT16 else "o"

@@ -1,8 +1,7 @@
 """Operators of one element each. Views have the output's shape.
 
 As numpy and C do it where ONNX leaves it open: integers wrap; `max` and `min` give NaN where either is NaN;
-`round` goes to the even of two; a cast from floating to integer truncates, and is undefined for NaN and
-beyond the type.
+`round` goes to the even of two; casts are in `casting`.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from libs.runtime.kernels import casting
 from libs.runtime.kernels.erf import erf
 from libs.runtime.kernels.fault import Array, DataFault, Kernel, flat
 
@@ -49,6 +49,8 @@ _UFUNCS: Mapping[str, Callable[..., Any]] = {
 
 def build(name: str, inputs: tuple[Array, ...], output: Array) -> Kernel:
     """Return the kernel of an elementwise operator."""
+    if name == "cast":
+        return casting.build(inputs[0], output)
     special = _SPECIAL.get(name)
     if special is not None:
         return partial(special, *inputs, output)
@@ -56,10 +58,6 @@ def build(name: str, inputs: tuple[Array, ...], output: Array) -> Kernel:
         left, right = inputs
         return partial(_INTEGER[name], left, right, output)
     return partial(_UFUNCS[name], *inputs, out=output)
-
-
-def _cast(value: Array, output: Array) -> None:
-    np.copyto(output, value, casting="unsafe")
 
 
 def _bit_cast(value: Array, output: Array) -> None:
@@ -115,7 +113,6 @@ _INTEGER: Mapping[str, Callable[[Array, Array, Array], None]] = {
     "pow": _power,
 }
 _SPECIAL: Mapping[str, Callable[..., None]] = {
-    "cast": _cast,
     "bit_cast": _bit_cast,
     "where": _where,
     "erf": _erf,

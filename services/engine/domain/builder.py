@@ -14,7 +14,7 @@ import numpy as np
 
 from libs.common.errors import Invalid
 from libs.runtime.atomic import ATOMICS
-from libs.runtime.elements import ITEM_BYTES, family
+from libs.runtime.elements import family, same_bits
 from libs.runtime.plan import DataType
 from services.engine.domain import reference, symbolic
 from services.engine.domain.extents import Extent, Term, contiguous_strides
@@ -195,8 +195,6 @@ class Builder(Strings):
             return x
         self._check_types(operator, (x,))
         ordered = tuple(sorted(axes))
-        if operator in ("reduce_max", "reduce_min"):
-            self._check_not_empty(x, ordered)
         shape = tuple(size for axis, size in enumerate(x.shape) if axis not in ordered)
         kept = tuple(Extent.of(1) if axis in ordered else size for axis, size in enumerate(x.shape))
         if x.elements is not None:
@@ -252,10 +250,15 @@ class Builder(Strings):
         return self._atomic(operator, (data, indices, updates), data.type, data.shape, ())
 
     def bit_cast(self, x: Value, type_: DataType) -> Value:
-        """Return the same bits as elements of another type of the same size."""
-        if ITEM_BYTES[x.type] != ITEM_BYTES[type_]:
-            raise Invalid(f"{x} can't be seen as {type_.name.lower()}: elements are of other sizes")
-        return x if x.type is type_ else self.elementwise("bit_cast", x, result=type_)
+        """Return the same bits as elements of another type of as many; any but 0 are true."""
+        if x.type is type_:
+            return x
+        if DataType.STRING in (x.type, type_) or not same_bits(x.type, type_):
+            raise Invalid(f"{x} can't be seen as {type_.name.lower()}: elements are of other widths")
+        if type_ is DataType.BOOL:
+            bits = self.bit_cast(x, DataType.UINT8)
+            return self.unary("not", self.binary("eq", bits, self.scalar(0, DataType.UINT8)))
+        return self.elementwise("bit_cast", x, result=type_)
 
     # What a few of them make up
 
@@ -289,9 +292,10 @@ class Builder(Strings):
         if x.type not in FLOATS:
             return self.binary("sub", x, self.binary("mul", self.binary("div", x, y), y))
         size = self.binary("mod", self.unary("abs", x), self.unary("abs", y))
-        # −0.0 is no less than 0, but keeps its sign: a product with it tells.
+        # −0.0 is no less than 0, but equal to what is left of it.
+        left = self.where(self.binary("eq", size, x), x, size)
         negative = self.binary("lt", x, self.scalar(0, x.type))
-        return self.where(negative, self.unary("neg", size), size)
+        return self.where(negative, self.unary("neg", size), left)
 
     def _check_not_empty(self, x: Value, axes: tuple[int, ...]) -> None:
         for axis in axes:

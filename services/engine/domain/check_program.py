@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from libs.common.errors import Internal
 from libs.runtime.atomic import ATOMICS, Atomic
-from libs.runtime.elements import ITEM_BYTES, family
+from libs.runtime.elements import family, same_bits
 from libs.runtime.plan import DataType
 from services.engine.domain.extents import Bounds, Extent, product
 from services.engine.domain.program import (
@@ -25,7 +25,7 @@ from services.engine.domain.reference import numpy_type
 
 MAX_RANK = 8
 MAX_INSTRUCTIONS = 1_000_000
-_KINDS = {"f": "floating", "i": "integer", "b": "bool", "o": "narrow or complex"}
+_KINDS = {"f": "floating", "i": "integer", "b": "bool", "o": "narrow", "c": "complex"}
 _INDEXES = (DataType.INT32, DataType.INT64)
 
 
@@ -223,7 +223,10 @@ class _Checker:
             f"{atomic.name} takes {', '.join(_KINDS[k] for k in atomic.types)}, not {data[0].name}",
         )
         if atomic.name == "bit_cast":
-            self._demand(ITEM_BYTES[data[0]] == ITEM_BYTES[output], "bit_cast changes the size of elements")
+            fits = output is not DataType.BOOL and same_bits(data[0], output)
+            self._demand(fits, f"bit_cast can't make {output.name} of {data[0].name}")
+        if atomic.name == "cast":
+            self._demand(family(output) != "c", f"cast can't make {output.name} of {data[0].name}")
         wanted = {"same": data[0], "bool": DataType.BOOL, "index": DataType.INT64, "any": output}
         self._demand(
             output is wanted[atomic.result], f"{atomic.name} of {data[0].name} can't give {output.name}"

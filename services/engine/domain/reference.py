@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from libs.common.errors import Invalid
 from libs.runtime.atomic import ATOMICS
+from libs.runtime.kernels.casting import converted
 from libs.runtime.numpy_types import DTYPES
 from libs.runtime.plan import DataType
 from services.engine.domain.program import (
@@ -85,9 +86,13 @@ def _modulo(function: Callable[..., Array]) -> Callable[[Array, Array], Array]:
 
 
 def _power(a: Array, b: Array) -> Array:
-    if np.issubdtype(a.dtype, np.integer) and (b < 0).any():
-        raise Invalid("an integer is raised to a negative power")
-    return np.asarray(np.power(a, b))
+    """Raise to a power; a negative one of an integer is 0, but for those of 1 and -1: there is none of 0."""
+    if not np.issubdtype(a.dtype, np.integer) or not (b < 0).any():
+        return np.asarray(np.power(a, b))
+    if ((a == 0) & (b < 0)).any():
+        raise Invalid("the integer 0 is raised to a negative power")
+    units = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0)).astype(a.dtype)
+    return np.where(b < 0, units, np.power(a, np.maximum(b, 0)))
 
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -148,14 +153,15 @@ def _apply(
         raise Invalid(f"{operator!r} is not an atomic operator")
     first = inputs[0]
     if operator == "cast":
-        return first.astype(dtype)
+        return converted(first, dtype)
     if operator == "bit_cast":
         return np.ascontiguousarray(first).view(dtype)
     if atomic.kind == "elementwise":
         return np.asarray(_ELEMENTWISE[operator](*inputs))
     if operator in _REDUCE:
         if operator in ("reduce_max", "reduce_min") and any(first.shape[axis] == 0 for axis in axes):
-            raise Invalid(f"{operator} of an axis of size 0 has no value")
+            kept = [size for axis, size in enumerate(first.shape) if axis not in axes]
+            return np.full(kept, _worst(operator, first.dtype))
         wide = np.float64 if first.dtype in (np.float16, np.float32) and operator == "reduce_sum" else None
         source = first if wide is None else first.astype(wide)
         keep = {} if operator in ("reduce_max", "reduce_min") or wide else {"dtype": dtype}
@@ -173,6 +179,14 @@ def _apply(
     if operator == "gather":
         return _gather(first, inputs[1], axes[0])
     return np.cumsum(first, axis=axes[0], dtype=dtype)  # "cumulative_sum", the only one left
+
+
+def _worst(operator: str, dtype: np.dtype[np.generic]) -> Any:
+    """Return what the extreme of nothing is: the other end of the type."""
+    if np.issubdtype(dtype, np.floating):
+        return -math.inf if operator == "reduce_max" else math.inf
+    limits = np.iinfo(str(dtype))
+    return limits.min if operator == "reduce_max" else limits.max
 
 
 _COMBINE: Mapping[str, Callable[[Array, Array], Array]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.operator import Call, Operator
-from services.engine.domain.values import STORED_FLOATS, Value
+from services.engine.domain.values import FLOATS, Value
 
 _ONNX_TYPES = {
     1: DataType.FLOAT32,
@@ -43,13 +43,6 @@ LARGEST: dict[DataType, float] = {
     DataType.FLOAT8E5M2FNUZ: 57344.0,
 }
 """Finite numbers of types of 8 bits (Micikevicius et al., "FP8 formats for deep learning", 2022)."""
-_WIDTHS = {
-    DataType.INT4: 4,
-    DataType.UINT4: 4,
-    DataType.FLOAT4E2M1: 4,
-    DataType.INT2: 2,
-    DataType.UINT2: 2,
-}
 
 
 def onnx_type(call: Call, number: int) -> DataType:
@@ -62,41 +55,36 @@ def onnx_type(call: Call, number: int) -> DataType:
 
 def saturated(b: Builder, x: Value, type_: DataType) -> Value:
     """Convert floats to a type of 8 bits; what is beyond its largest number becomes that."""
-    wide = (
-        x if x.type in (DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64) else b.cast(x, DataType.FLOAT32)
-    )
+    wide = x if x.type in FLOATS else b.cast(x, DataType.FLOAT32)
     most = LARGEST[type_]
     clipped = b.binary("max", b.binary("min", wide, b.scalar(most, wide.type)), b.scalar(-most, wide.type))
     return b.cast(clipped, type_)
 
 
 def _power_of_two(call: Call, x: Value, saturate: bool) -> Value:
-    """Convert to a power of two: the exponent of a binary32, rounded as the node says."""
+    """Convert to a power of two, rounded as the node says; signs are lost.
+
+    The byte of FLOAT8E8M0 is the exponent plus 127, and 255 for NaN; there is no 0, and no infinity. What is
+    beyond, 0 and infinity too, becomes the nearest end, or NaN without `saturate`.
+    """
     b, mode = call.builder, call.text("round_mode", "up", ("up", "down", "nearest"))
-    unsigned = DataType.UINT32
+    whole = DataType.INT64
 
     def number(value: int) -> Value:
-        return b.scalar(value, unsigned)
+        return b.scalar(value, whole)
 
-    bits = b.bit_cast(b.cast(x, DataType.FLOAT32), unsigned)
-    exponent = b.binary("and", b.binary("div", bits, number(1 << 23)), number(0xFF))
-    fraction = b.binary("and", bits, number((1 << 23) - 1))
-    special = b.binary("eq", exponent, number(0xFF))
-    half = number(1 << 22)
+    wide = b.cast(x, DataType.FLOAT64)
+    bits = b.bit_cast(b.unary("abs", wide), whole)
+    fraction = b.binary("and", bits, number((1 << 52) - 1))
+    exponent = b.binary("sub", b.binary("div", bits, number(1 << 52)), number(1023 - 127))
     if mode == "up":
-        rounds = b.binary("lt", number(0), fraction)
+        exponent = b.binary("add", exponent, b.cast(b.binary("lt", number(0), fraction), whole))
     elif mode == "nearest":
-        # Half goes up, but for the smallest numbers, whose exponent is 0.
-        above = b.binary("lt", half, fraction)
-        even = b.binary("and", b.binary("eq", half, fraction), b.binary("lt", number(0), exponent))
-        rounds = b.binary("or", above, even)
-    else:
-        rounds = b.binary("lt", fraction, number(0))
-    rounds = b.binary("and", rounds, b.unary("not", special))
-    if saturate:
-        rounds = b.binary("and", rounds, b.binary("lt", exponent, number(0xFE)))
-    moved = b.binary("add", exponent, b.cast(rounds, unsigned))
-    return b.bit_cast(b.cast(moved, DataType.UINT8), DataType.FLOAT8E8M0)
+        exponent = b.binary("add", exponent, b.cast(b.binary("le", number(1 << 51), fraction), whole))
+    kept = b.binary("min", b.binary("max", exponent, number(0)), number(254))
+    none = b.is_nan(wide) if saturate else b.unary("not", b.binary("eq", exponent, kept))
+    byte = b.where(none, number(255), kept)
+    return b.bit_cast(b.cast(byte, DataType.UINT8), DataType.FLOAT8E8M0)
 
 
 def converted(call: Call, x: Value, type_: DataType) -> Value:
@@ -111,8 +99,6 @@ def converted(call: Call, x: Value, type_: DataType) -> Value:
         return _power_of_two(call, x, saturate)
     if type_ in LARGEST and saturate and x.type is not DataType.STRING:
         return saturated(b, x, type_)
-    if x.type in STORED_FLOATS and type_ in STORED_FLOATS:
-        return b.cast(b.cast(x, DataType.FLOAT32), type_)
     return b.cast(x, type_)
 
 
@@ -125,11 +111,7 @@ def _cast_like(call: Call) -> Value:
 
 
 def _bit_cast(call: Call) -> Value:
-    x, type_ = call.input(0), onnx_type(call, call.integer("to"))
-    text = DataType.STRING
-    if text in (x.type, type_) or _WIDTHS.get(x.type) != _WIDTHS.get(type_):
-        call.fail(f"{x} can't be seen as {type_.name.lower()}: elements are of other widths")
-    return call.builder.bit_cast(x, type_)
+    return call.builder.bit_cast(call.input(0), onnx_type(call, call.integer("to")))
 
 
 OPERATORS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial, reduce
 
 import numpy as np
@@ -48,9 +49,27 @@ def _power(call: Call) -> Value:
             return b.binary("mul", base, base)
         if power == 3:
             return b.binary("mul", b.binary("mul", base, base), base)
-    if base.type in INTEGERS and exponent.type in FLOATS:
-        return b.cast(b.binary("pow", b.cast(base, exponent.type), exponent), base.type)
-    return b.binary("pow", base, b.cast(exponent, base.type))
+    type_ = _power_type(base.type, exponent)
+    return b.cast(b.binary("pow", b.cast(base, type_), b.cast(exponent, type_)), base.type)
+
+
+_EXACT = 1 << 24
+"""Up to here float32 has every integer."""
+
+
+def _power_type(base: DataType, exponent: Value) -> DataType:
+    """Return in what type powers are exact, or as near as the base has them."""
+    if base in FLOATS:
+        long = exponent.type in INTEGERS and ITEM_BYTES[exponent.type] >= 4
+        if exponent.known is not None and long:
+            long = bool((np.abs(exponent.known.astype(np.float64)) > _EXACT).any())
+        return DataType.FLOAT64 if long else base
+    if exponent.type in FLOATS:
+        return DataType.FLOAT64
+    if base is exponent.type:
+        return base
+    # Products modulo 2^64 are products modulo all smaller ones.
+    return DataType.UINT64 if DataType.UINT64 in (base, exponent.type) else DataType.INT64
 
 
 def _reciprocal(call: Call) -> Value:
@@ -134,32 +153,91 @@ def _tan(call: Call) -> Value:
     return b.binary("div", b.unary("sin", x), b.unary("cos", x))
 
 
-def _hyperbolic(atomic: str, call: Call) -> Value:
-    x, b = call.input(0), call.builder
-    both = b.binary(atomic, b.unary("exp", x), b.unary("exp", b.unary("neg", x)))
-    return b.binary("mul", both, b.scalar(0.5, x.type))
+def _cosh(call: Call) -> Value:
+    return _exponentials(call.builder, call.floats(call.input(0)), "add")
+
+
+def _exponentials(b: Builder, x: Value, atomic: str) -> Value:
+    """Return (exp x ± exp −x) / 2, by the roots of these: they are finite as long as the result is."""
+    half = b.binary("mul", x, b.scalar(0.5, x.type))
+    up, down = b.unary("exp", half), b.unary("exp", b.unary("neg", half))
+    scaled = [b.binary("mul", b.binary("mul", root, b.scalar(0.5, x.type)), root) for root in (up, down)]
+    return b.binary(atomic, *scaled)
+
+
+def _sinh(call: Call) -> Value:
+    """2t / (1 − t²) of t = tanh(x / 2) where the exponentials nearly cancel."""
+    x, b = call.floats(call.input(0)), call.builder
+    one = b.scalar(1, x.type)
+    root = b.unary("tanh", b.binary("mul", x, b.scalar(0.5, x.type)))
+    rest = b.binary("mul", b.binary("sub", one, root), b.binary("add", one, root))
+    near = b.binary("div", b.binary("add", root, root), rest)
+    return b.where(b.binary("lt", b.unary("abs", x), one), near, _exponentials(b, x, "sub"))
+
+
+def _log_of_1_and(b: Builder, x: Value) -> Value:
+    """Return log(1 + x), exact for small x too: what rounding adds to 1 + x is taken out as a ratio.
+
+    W. Kahan, in "HP-15C advanced functions handbook" (1982).
+    """
+    one = b.scalar(1, x.type)
+    total = b.binary("add", one, x)
+    added = b.binary("sub", total, one)
+    plain = b.unary("log", total)
+    ratio = b.binary("mul", b.binary("div", plain, added), x)
+    lost = b.binary("or", b.binary("eq", added, b.scalar(0, x.type)), b.is_inf(total))
+    return b.where(lost, b.where(b.is_inf(total), plain, x), ratio)
 
 
 def _asinh(call: Call) -> Value:
-    """sign(x) · log(|x| + √(x² + 1)): stable for negative x."""
-    x, b = call.input(0), call.builder
-    size = b.unary("abs", x)
-    root = b.unary("sqrt", b.binary("add", b.binary("mul", x, x), b.scalar(1, x.type)))
-    return b.binary("mul", b.sign(x), b.unary("log", b.binary("add", size, root)))
+    """sign(x) · log(1 + |x| + x² / (1 + √(x² + 1))); from where x² counts alone, log|x| + log 2."""
+    x, b = call.floats(call.input(0)), call.builder
+    size, one = b.unary("abs", x), b.scalar(1, x.type)
+    small, large = _split(b, size)
+    square = b.binary("mul", small, small)
+    root = b.unary("sqrt", b.binary("add", square, one))
+    near = _log_of_1_and(b, b.binary("add", small, b.binary("div", square, b.binary("add", one, root))))
+    result = b.where(large, _log_of_double(b, size), near)
+    return _odd(b, x, result)
 
 
 def _acosh(call: Call) -> Value:
-    x, b = call.input(0), call.builder
-    one = b.scalar(1, x.type)
-    root = b.binary("mul", b.unary("sqrt", b.binary("sub", x, one)), b.unary("sqrt", b.binary("add", x, one)))
-    return b.unary("log", b.binary("add", x, root))
+    """log(1 + t + √t·√(2 + t)) of t = x − 1; from where x² counts alone, log x + log 2."""
+    x, b = call.floats(call.input(0)), call.builder
+    away = b.binary("sub", x, b.scalar(1, x.type))
+    small, large = _split(b, away)
+    roots = (b.unary("sqrt", side) for side in (small, b.binary("add", small, b.scalar(2, x.type))))
+    root = b.binary("mul", *roots)
+    return b.where(large, _log_of_double(b, x), _log_of_1_and(b, b.binary("add", small, root)))
+
+
+_LARGE = {DataType.FLOAT16: 100.0, DataType.FLOAT32: 1e8, DataType.FLOAT64: 1e16}
+"""From here on 1 is nothing beside a square, and the square is still finite."""
+
+
+def _split(b: Builder, x: Value) -> tuple[Value, Value]:
+    """Return x where it isn't large, else 0; and where it is."""
+    large = b.binary("lt", b.scalar(_LARGE[x.type], x.type), x)
+    return b.where(large, b.scalar(0, x.type), x), large
+
+
+def _log_of_double(b: Builder, x: Value) -> Value:
+    return b.binary("add", b.unary("log", x), b.scalar(math.log(2), x.type))
+
+
+def _odd(b: Builder, x: Value, result: Value) -> Value:
+    """Return what a function makes of |x| as what it makes of x, with the sign of that; 0 is kept."""
+    zero = b.scalar(0, x.type)
+    signed = b.where(b.binary("lt", x, zero), b.unary("neg", result), result)
+    return b.where(b.binary("eq", x, zero), x, signed)
 
 
 def _atanh(call: Call) -> Value:
-    x, b = call.input(0), call.builder
-    one = b.scalar(1, x.type)
-    ratio = b.binary("div", b.binary("add", one, x), b.binary("sub", one, x))
-    return b.binary("mul", b.unary("log", ratio), b.scalar(0.5, x.type))
+    """sign(x) · log(1 + 2|x| / (1 − |x|)) / 2."""
+    x, b = call.floats(call.input(0)), call.builder
+    size = b.unary("abs", x)
+    ratio = b.binary("div", b.binary("add", size, size), b.binary("sub", b.scalar(1, x.type), size))
+    return _odd(b, x, b.binary("mul", _log_of_1_and(b, ratio), b.scalar(0.5, x.type)))
 
 
 _UNARY = {
@@ -208,7 +286,7 @@ OPERATORS = (
     Operator("Asinh", "composite", _asinh, 9),
     Operator("Atanh", "composite", _atanh, 9),
     Operator("Ceil", "composite", _ceil),
-    Operator("Cosh", "composite", partial(_hyperbolic, "add"), 9),
+    Operator("Cosh", "composite", _cosh, 9),
     Operator("Greater", "atomic", partial(_swapped, "lt")),
     Operator("GreaterOrEqual", "atomic", partial(_swapped, "le"), 12),
     Operator("IsInf", "composite", _is_inf, 10),
@@ -220,7 +298,7 @@ OPERATORS = (
     Operator("Pow", "atomic", _power),
     Operator("Reciprocal", "composite", _reciprocal),
     Operator("Sign", "composite", _sign, 9),
-    Operator("Sinh", "composite", partial(_hyperbolic, "sub"), 9),
+    Operator("Sinh", "composite", _sinh, 9),
     Operator("Sum", "atomic", partial(_variadic, "add")),
     Operator("Tan", "composite", _tan),
     Operator("Where", "atomic", _where, 9, keeps=True),

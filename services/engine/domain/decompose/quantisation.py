@@ -26,6 +26,8 @@ _RANGES = {
     DataType.UINT2: (0, 3),
 }
 """Of integers that are quantised to."""
+_INTEGERS = frozenset({*_RANGES, DataType.INT32})
+"""What is taken back to real numbers with a zero point that isn't 0."""
 
 
 def _along(call: Call, x: Value, values: Value) -> Value:
@@ -46,19 +48,17 @@ def _along(call: Call, x: Value, values: Value) -> Value:
     return b.gather(values, places, axis)
 
 
-def _wide(b: Builder, x: Value) -> Value:
-    return x if x.type in FLOATS else b.cast(x, DataType.FLOAT32)
-
-
 def _dequantize(call: Call) -> Value:
     x, scale, zero, b = call.input(0), call.input(1), call.optional(2), call.builder
     number = call.integer("output_dtype", 0)
     result = onnx_type(call, number) if number else scale.type
-    if zero is not None and (x.type in _RANGES or x.type is DataType.INT32):
-        whole = b.cast(x, DataType.INT32)
-        wide = b.cast(b.binary("sub", whole, b.cast(_along(call, x, zero), DataType.INT32)), DataType.FLOAT32)
-    else:
+    if zero is None or x.type not in _INTEGERS:
         wide = b.cast(x, DataType.FLOAT32)
+    else:
+        # Differences are exact in these: what is taken off 32 bits may need a 33rd.
+        exact = DataType.FLOAT64 if x.type is DataType.INT32 else DataType.INT32
+        away = b.binary("sub", b.cast(x, exact), b.cast(_along(call, x, zero), exact))
+        wide = b.cast(away, DataType.FLOAT32)
     by = _along(call, x, b.cast(scale, DataType.FLOAT32))
     return b.cast(b.binary("mul", wide, by), result)
 
@@ -75,32 +75,48 @@ def _into(b: Builder, x: Value, zero: Value | None, type_: DataType) -> Value:
     return b.cast(b.cast(kept, DataType.INT32), type_)
 
 
+def _divided(call: Call, x: Value, scale: Value) -> Value:
+    """Return x / scale, rounded as the type of the node's precision or of the scale has it."""
+    b, number = call.builder, call.integer("precision", 0)
+    type_ = onnx_type(call, number) if number else scale.type
+    if type_ not in FLOATS and type_ is not DataType.BFLOAT16:
+        type_ = x.type if x.type in FLOATS else DataType.FLOAT32
+    # Of a quotient of bfloat16 this is the same as if it had been rounded once.
+    wide = DataType.FLOAT32 if type_ is DataType.BFLOAT16 else type_
+    sides = (b.cast(b.cast(side, type_), wide) for side in (x, _along(call, x, scale)))
+    quotient = b.cast(b.binary("div", *sides), type_)
+    return quotient if type_ is DataType.FLOAT64 else b.cast(quotient, DataType.FLOAT32)
+
+
 def _quantize(call: Call) -> Value:
     x, scale, zero, b = call.input(0), call.input(1), call.optional(2), call.builder
+    type_ = _target(call, zero)
+    divided = _divided(call, x, scale)
+    if type_ in _RANGES:
+        return _into(b, divided, None if zero is None else _along(call, x, zero), type_)
+    if zero is not None:
+        divided = b.binary("add", divided, b.cast(_along(call, x, zero), divided.type))
+    if type_ in LARGEST and call.flag("saturate", True):
+        return saturated(b, divided, type_)
+    return b.cast(divided, type_)
+
+
+def _target(call: Call, zero: Value | None) -> DataType:
     number = call.integer("output_dtype", 0)
     type_ = zero.type if zero is not None else onnx_type(call, number) if number else DataType.UINT8
+    if number and onnx_type(call, number) is not type_:
+        wanted = onnx_type(call, number).name.lower()
+        call.fail(f"attribute 'output_dtype' says {wanted}, but the zero point is {zero}")
+    _check_target(call, type_)
+    return type_
+
+
+def _check_target(call: Call, type_: DataType) -> None:
     if type_ not in _RANGES and type_ not in LARGEST and type_ is not DataType.FLOAT4E2M1:
         call.fail(
             f"the result would be of type {type_.name.lower()}; use an integer of 2 to 16 bits, "
             "or a float of 4 or 8"
         )
-    precision = call.integer("precision", 0)
-    if precision:
-        wide = onnx_type(call, precision)
-        wide = wide if wide in FLOATS else DataType.FLOAT32
-        divided = b.binary("div", b.cast(x, wide), _along(call, x, b.cast(scale, wide)))
-    else:
-        value = _wide(b, x)
-        divided = b.binary("div", value, _along(call, x, b.cast(scale, value.type)))
-    if divided.type is DataType.FLOAT16:
-        divided = b.cast(divided, DataType.FLOAT32)
-    if type_ in _RANGES:
-        return _into(b, divided, None if zero is None else _along(call, x, zero), type_)
-    if type_ in LARGEST:
-        return saturated(b, divided, type_) if call.flag("saturate", True) else b.cast(divided, type_)
-    if zero is not None:
-        divided = b.binary("add", divided, b.cast(_along(call, x, zero), divided.type))
-    return b.cast(divided, type_)
 
 
 def _dynamic(call: Call) -> tuple[Value, ...]:
@@ -115,13 +131,15 @@ def _dynamic(call: Call) -> tuple[Value, ...]:
     return _into(b, b.binary("div", x, safe), zero, DataType.UINT8), scale, zero
 
 
-def _requantised(call: Call, exact: Value, factor: Value, zero: Value | None, type_: DataType) -> Value:
-    """Return int32 sums times a factor as integers of a type; in 64-bit floats the sums are exact."""
-    b = call.builder
+def _requantised(call: Call, exact: Value, factor: Value, zero: Value) -> Value:
+    """Return sums times a factor in the type of a zero point; in 64-bit floats those of 32 bits are exact."""
+    b, type_ = call.builder, zero.type
+    _check_target(call, type_)
     scaled = b.binary("mul", b.cast(exact, DataType.FLOAT64), b.cast(factor, DataType.FLOAT64))
-    if zero is not None:
-        scaled = b.binary("add", scaled, b.cast(zero, DataType.FLOAT64))
-    return _into(b, scaled, None, type_)
+    if type_ in _RANGES:
+        return _into(b, scaled, zero, type_)
+    moved = b.binary("add", scaled, b.cast(zero, DataType.FLOAT64))
+    return saturated(b, moved, type_) if type_ in LARGEST else b.cast(moved, type_)
 
 
 def _single(call: Call, value: Value) -> Value:
@@ -130,9 +148,13 @@ def _single(call: Call, value: Value) -> Value:
 
 
 def _factor(call: Call, one: Value, other: Value, result: Value) -> Value:
-    """Return one · other / result, in their own type."""
+    """Return one · other / result, in 32 bits where they have fewer."""
     b = call.builder
-    return b.binary("div", b.binary("mul", one, other), result)
+    scales = [
+        scale if scale.type is DataType.FLOAT64 else b.cast(scale, DataType.FLOAT32)
+        for scale in (one, other, result)
+    ]
+    return b.binary("div", b.binary("mul", scales[0], scales[1]), scales[2])
 
 
 def _rows(call: Call, value: Value) -> Value:
@@ -145,10 +167,12 @@ def _quantised_product(call: Call) -> Value:
     x_scale, x_zero = _rows(call, _single(call, call.input(1))), _rows(call, _single(call, call.input(2)))
     y_scale, y_zero = (_single(call, call.input(index)) for index in (4, 5))
     scale, zero = _rows(call, _single(call, call.input(6))), _rows(call, _single(call, call.input(7)))
-    left = b.binary("sub", b.cast(x, DataType.INT32), b.cast(x_zero, DataType.INT32))
-    right = b.binary("sub", b.cast(y, DataType.INT32), b.cast(y_zero, DataType.INT32))
+    whole = x.type in _RANGES and y.type in _RANGES
+    wide = DataType.INT32 if whole else DataType.FLOAT32
+    left = b.binary("sub", b.cast(x, wide), b.cast(x_zero, wide))
+    right = b.binary("sub", b.cast(y, wide), b.cast(y_zero, wide))
     factor = _factor(call, x_scale, y_scale, scale)
-    return _requantised(call, product(b, left, right), factor, zero, zero.type)
+    return _requantised(call, product(b, left, right), factor, zero)
 
 
 def _quantised_convolution(call: Call) -> Value:
@@ -166,7 +190,7 @@ def _quantised_convolution(call: Call) -> Value:
     if w_scale.rank == 1:
         w_scale = b.reshape(w_scale, channels)
     x_scale, scale, zero = (_single(call, call.input(index)) for index in (1, 6, 7))
-    return _requantised(call, exact, _factor(call, x_scale, w_scale, scale), zero, zero.type)
+    return _requantised(call, exact, _factor(call, x_scale, w_scale, scale), zero)
 
 
 OPERATORS = (

@@ -16,7 +16,7 @@ from services.engine.domain.flow import Thing
 from services.engine.domain.graph import Body, Constant, Graph, Node
 from services.engine.domain.program import Program
 from services.engine.domain.registry import REGISTRY
-from services.engine.domain.values import STORED_FLOATS, Held, Value
+from services.engine.domain.values import FLOATS, STORED_FLOATS, Held, Value
 
 MOST_VISITS = 1_000_000
 """Of nodes: those in a loop's body are visited again where sizes change from round to round."""
@@ -101,10 +101,23 @@ def _ruled(operator: Operator, call: Call) -> tuple[Thing, ...]:
     )
     found = operator.rule(replace(call, inputs=inputs))
     results = (found,) if isinstance(found, Value | Held) else found
+    first = next(thing.type for thing in call.inputs if isinstance(thing, Value) and thing.type in _FLOATING)
     return tuple(
-        b.cast(thing, stored[0]) if isinstance(thing, Value) and thing.type is DataType.FLOAT32 else thing
-        for thing in results
+        _narrowed(call, position, thing, first) if isinstance(thing, Value) else thing
+        for position, thing in enumerate(results)
     )
+
+
+_FLOATING = FLOATS | STORED_FLOATS
+
+
+def _narrowed(call: Call, position: int, result: Value, default: DataType) -> Value:
+    """Return a result in the type that the model says it has; else in that of the first floating input."""
+    if result.type is not DataType.FLOAT32 or not call.wants(position):
+        return result
+    declared = call.types.get(call.node.outputs[position])
+    type_ = declared.type if declared is not None else default
+    return call.builder.cast(result, type_) if type_ in STORED_FLOATS else result
 
 
 @dataclass(frozen=True, slots=True)
