@@ -1,15 +1,21 @@
-"""Models for tests: a small sound file that is easily spoilt, and graphs without a file."""
+"""For tests: a small sound file that is easily spoilt, graphs without a file, host operators."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from libs.runtime.plan import DataType
+from libs.common.errors import Invalid
+from libs.runtime.host import Limits, host_operator
+from libs.runtime.kernels import DataFault
+from libs.runtime.plan import DataType, Host
+from services.engine.domain.assemble import register_type
+from services.engine.domain.composed import Composed, HostInstruction
 from services.engine.domain.extents import Bounds, Extent
 from services.engine.domain.graph import Graph, Node
 from services.engine.domain.program import ValueType
@@ -58,3 +64,17 @@ def graph_of(
     return Graph(
         "g", opset, digest, types, tuple(outputs), dict(constants or {}), tuple(nodes), Bounds(ranges)
     )
+
+
+def host(composed: Composed) -> Callable[[HostInstruction, Sequence[Any]], Sequence[Any]]:
+    """Return the runtime's host operators for `services.engine.domain.reference_blocks`."""
+
+    def apply(instruction: HostInstruction, given: Sequence[Any]) -> Sequence[Any]:
+        action = Host(instruction.operator, (), (), instruction.integers, instruction.texts)
+        types = [register_type(composed, composed.values[output]) for output in instruction.outputs]
+        try:
+            return host_operator(action, types)(given, Limits(1 << 30))
+        except DataFault as error:
+            raise Invalid(str(error)) from None
+
+    return apply

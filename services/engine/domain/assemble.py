@@ -74,7 +74,7 @@ def _of(kind: plans.Run | plans.Branch | plans.Loop | plans.Host) -> Iterator[in
 
 
 def _register(composed: Composed, value: int) -> plans.Register:
-    type_ = _type(composed, composed.values[value])
+    type_ = register_type(composed, composed.values[value])
     constant = composed.constants.get(value)
     if constant is None:
         return plans.Register(type_)
@@ -84,16 +84,17 @@ def _register(composed: Composed, value: int) -> plans.Register:
     return plans.Register(type_, np.ascontiguousarray(little).tobytes())
 
 
-def _type(composed: Composed, kind: ValueType | HeldType | None) -> plans.RegisterType:
+def register_type(composed: Composed, kind: ValueType | HeldType | None) -> plans.RegisterType:
+    """Return the type of a register that holds such a value."""
     match kind:
         case ValueType():
             return plans.TensorType(kind.type, tuple(_size(composed, size) for size in kind.shape))
         case LooseTensor():
             return plans.TensorType(kind.type, None if kind.rank is None else (None,) * kind.rank)
         case SequenceOf():
-            return plans.SequenceType(_type(composed, kind.element))
+            return plans.SequenceType(register_type(composed, kind.element))
         case OptionalOf():
-            return plans.OptionalType(_type(composed, kind.element))
+            return plans.OptionalType(register_type(composed, kind.element))
     # A sequence that is always empty is one of anything.
     return plans.TensorType(DataType.FLOAT32)
 

@@ -63,7 +63,10 @@ def strided(array: Array, offset: int, shape: Sequence[int], strides: Sequence[i
     high = offset + sum(step for step in steps if step > 0)
     if low < 0 or high >= flat.size:
         raise Invalid(f"elements {low} to {high} are read or written of an array that has {flat.size}")
-    return as_strided(flat[offset:], tuple(shape), tuple(stride * flat.itemsize for stride in strides))
+    # numpy gives views of types that aren't its own by their names, some of which it doesn't read.
+    plain = flat if flat.dtype.isbuiltin == 1 else flat.view(f"u{flat.itemsize}")
+    steps = [stride * flat.itemsize for stride in strides]
+    return as_strided(plain[offset:], tuple(shape), tuple(steps)).view(flat.dtype)
 
 
 def _divide(a: Array, b: Array) -> Array:
@@ -155,7 +158,7 @@ def _apply(
     if operator == "cast":
         return converted(first, dtype)
     if operator == "bit_cast":
-        return np.ascontiguousarray(first).view(dtype)
+        return np.array(first, order="C").view(dtype)
     if atomic.kind == "elementwise":
         return np.asarray(_ELEMENTWISE[operator](*inputs))
     if operator in _REDUCE:

@@ -46,10 +46,19 @@ def _default(call: Call, type_: DataType) -> Value:
     return call.builder.reshape(call.builder.scalar(value, type_), (ONE,))
 
 
+def _labels(call: Call, x: Value) -> tuple[Value, Value]:
+    """Return keys and values; the oldest version has names of classes alone, for numbers or the other way round."""
+    given: Any = call.node.attributes.get("classes_strings")
+    if not given:
+        return _list(call, "keys"), _list(call, "values")
+    names, numbers = strings(call.builder, given), arange(call.builder, Extent.of(len(given)))
+    return (names, numbers) if x.type is DataType.STRING else (numbers, names)
+
+
 def _encode_labels(call: Call) -> Value:
     """Look up each element among the keys: by its place in a table of all, or by comparing with each."""
     x, b = call.input(0), call.builder
-    keys, values = _list(call, "keys"), _list(call, "values")
+    keys, values = _labels(call, x)
     count = keys.shape[0]
     if count != values.shape[0] or keys.type is not x.type:
         call.fail(f"keys are {keys} and values {values} for {x}")
@@ -230,6 +239,6 @@ def _transformed(call: Call, scores: Value) -> Value:
 
 
 OPERATORS = (
-    Operator("ai.onnx.ml:LabelEncoder", "composite", _encode_labels),
-    Operator("ai.onnx.ml:TreeEnsemble", "composite", _tree_ensemble),
+    Operator("ai.onnx.ml:LabelEncoder", "composite", _encode_labels, 1),
+    Operator("ai.onnx.ml:TreeEnsemble", "composite", _tree_ensemble, 5),
 )

@@ -41,8 +41,8 @@ def _reshape_by_data(call: Call, x: Value, wanted: Value, allow_zero: bool) -> V
     """Reshape to sizes that data decide: zeros and -1 are put right before they are read as sizes."""
     b = call.builder
     wanted = b.cast(wanted, DataType.INT64)
-    (rank,) = call.builder.sizes(b.integers(wanted.shape))
-    if wanted.rank != 1 or rank.constant is None:
+    rank = wanted.shape[0] if wanted.rank == 1 else None
+    if rank is None or rank.constant is None:
         call.fail(f"the new shape is {wanted}, not a vector of known length")
     zero, one = b.integer(0), b.integer(1)
     if not allow_zero:

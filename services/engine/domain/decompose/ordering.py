@@ -155,6 +155,6 @@ OPERATORS = (
     Operator("NonZero", "composite", _non_zero, 9, keeps=True),
     Operator("TopK", "composite", _top_k),
     Operator("Unique", "composite", _unique, 11),
-    Operator("ai.onnx.ml:ArrayFeatureExtractor", "composite", _array_features),
-    Operator("ai.onnx.ml:Binarizer", "composite", _binarizer),
+    Operator("ai.onnx.ml:ArrayFeatureExtractor", "composite", _array_features, 1),
+    Operator("ai.onnx.ml:Binarizer", "composite", _binarizer, 1),
 )

@@ -86,7 +86,7 @@ def _momentum(call: Call) -> tuple[Value, ...]:
 
 
 OPERATORS = (
-    Operator("ai.onnx.preview.training:Adagrad", "composite", _adagrad),
-    Operator("ai.onnx.preview.training:Adam", "composite", _adam),
-    Operator("ai.onnx.preview.training:Momentum", "composite", _momentum),
+    Operator("ai.onnx.preview.training:Adagrad", "composite", _adagrad, 1),
+    Operator("ai.onnx.preview.training:Adam", "composite", _adam, 1),
+    Operator("ai.onnx.preview.training:Momentum", "composite", _momentum, 1),
 )

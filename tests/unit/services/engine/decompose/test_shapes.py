@@ -136,7 +136,7 @@ def test_a_range_over_a_dimension(n: int) -> None:
 
 REFUSED: list[tuple[str, Graph]] = [
     (
-        r"node the_Reshape \(Reshape\): input 1 \('many'\) must be known when the plan is made",
+        r"node the_Reshape \(Reshape\): the new shape is int64\[n, 3, 8\], not a vector of known length",
         chain(node("Cast", "x", "many", to=7), node("Reshape", "x many", "y")),
     ),
     (
@@ -150,11 +150,7 @@ REFUSED: list[tuple[str, Graph]] = [
         graph_of([node("Reshape", "x k", "y")], {"x": ("n", 24)}, ["y"], {"k": i64(-1, 5)}),
     ),
     (
-        r"shapes \[n\] and \[m\] don't broadcast: m is not n; if they are always equal, give them one name",
-        graph_of([node("Add", "x z", "y")], {"x": ("n",), "z": ("m",)}, ["y"]),
-    ),
-    (
-        r"shapes \[2, 3\] and \[2\] don't broadcast: 2 is not 3$",
+        r"shapes \[2, 3\] and \[2\] don't broadcast: 3 is not 2$",
         graph_of([node("Add", "x z", "y")], {"x": (2, 3), "z": (2,)}, ["y"]),
     ),
     (
@@ -192,13 +188,8 @@ REFUSED: list[tuple[str, Graph]] = [
         graph_of([node("ReduceSum", "x k", "y")], {"x": ("n", 3, 8)}, ["y"], {"k": i64(0, -3)}),
     ),
     (
-        r"\(Squeeze\): axis 0 has size n, not 1",
-        graph_of([node("Squeeze", "x k", "y")], {"x": ("n", 3)}, ["y"], {"k": i64(0)}),
-    ),
-    (r"\(MaxPool\): output 1, the indices", chain(node("MaxPool", "x", "y z", kernel_shape=(2,)))),
-    (
-        r"\(Dropout\): it is in training mode",
-        chain(node("Cast", "s1", "t", to=9), node("Dropout", "x s0 t", "y")),
+        r"\(Squeeze\): axis 1 has size 3, not 1",
+        graph_of([node("Squeeze", "x k", "y")], {"x": ("n", 3)}, ["y"], {"k": i64(1)}),
     ),
     (
         r"\(Div\): an integer is divided by 0",
@@ -252,10 +243,8 @@ def test_the_running_sum_of_nothing_is_nothing(exclusive: int, reverse: int) -> 
 @pytest.mark.parametrize(
     ("operator", "says", "suggests"),
     [
-        ("NonZero", "its data decide the shape", ""),
-        ("Unique", "its data decide the shape", ""),
         ("Softmaxx", "`isthmus model operators` lists those that are", "did you mean 'Softmax'"),
-        ("LSTM", "`isthmus model operators` lists those that are", ""),
+        ("Whatever", "`isthmus model operators` lists those that are", ""),
     ],
 )
 def test_an_operator_that_isnt_there_is_refused_with_what_helps(

@@ -49,7 +49,7 @@ def test_bounds_are_kept_and_equal_ones_fix_a_dimension() -> None:
     ("bounds", "text"),
     [
         ({"bach": (1, 2)}, "bounds are given for 'bach'.*did you mean 'batch'"),
-        ({"batch": (0, 2)}, "bounds of 'batch' are 0 to 2"),
+        ({"batch": (-1, 2)}, "bounds of 'batch' are -1 to 2"),
         ({"batch": (3, 2)}, "bounds of 'batch' are 3 to 2"),
         ({"batch": (1, 1 << 40)}, "bounds of 'batch'"),
     ],
