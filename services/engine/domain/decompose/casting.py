@@ -5,6 +5,7 @@ from __future__ import annotations
 from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.operator import Call, Operator
+from services.engine.domain.graph import LooseTensor
 from services.engine.domain.values import FLOATS, Value
 
 _ONNX_TYPES = {
@@ -107,7 +108,12 @@ def _cast(call: Call) -> Value:
 
 
 def _cast_like(call: Call) -> Value:
-    return converted(call, call.input(0), call.input(1).type)
+    like = call.thing(1)
+    if isinstance(like, Value):
+        return converted(call, call.input(0), like.type)
+    if not isinstance(like.type, LooseTensor):  # of tensors only the type counts, not the rank
+        call.fail(f"input 1 ({call.node.inputs[1]!r}) is {like}, not a tensor")
+    return converted(call, call.input(0), like.type.type)
 
 
 def _bit_cast(call: Call) -> Value:
