@@ -19,7 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from libs.runtime.numpy_types import DTYPES
-from libs.runtime.plan import DataType, Extent, Operation, Plan, Raster, Tensor
+from libs.runtime.plan import (
+    DataType,
+    Extent,
+    Operation,
+    Plan,
+    Raster,
+    RegisterType,
+    Tensor,
+    TensorType,
+)
 from libs.runtime.program import Program
 
 Array = npt.NDArray[Any]
@@ -60,7 +69,7 @@ def explained_by_rounding(
     first = noise = None
     for sample in range(_SAMPLES):
         given = feed if not sample else {key: _nudged(array, draw) for key, array in feed.items()}
-        exact = wide.run({key: array.astype(specs[key]) for key, array in given.items()})[name]
+        exact = wide.run({key: _as(array, specs[key]) for key, array in given.items()})[name]
         lost = np.abs(narrow.run(given)[name].astype(np.float64) - exact)
         if first is None or noise is None:
             if not (np.isfinite(exact).all() and np.isfinite(lost).all() and np.isfinite(expected).all()):
@@ -79,7 +88,16 @@ def explained_by_rounding(
     return bool((np.abs(expected.astype(np.float64) - first) <= allowed).all())
 
 
-def _nudged(array: Array, draw: np.random.Generator) -> Array:
+def _as(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return arrays, and those in lists, as another type."""
+    if isinstance(value, list):
+        return [_as(item, dtype) for item in value]
+    return None if value is None else value.astype(dtype)
+
+
+def _nudged(array: Any, draw: np.random.Generator) -> Any:
+    if not isinstance(array, np.ndarray):
+        return array
     if not np.issubdtype(array.dtype, np.floating):
         return array
     factors = 1.0 + draw.uniform(-_NUDGE, _NUDGE, array.shape) * np.finfo(array.dtype).eps
@@ -99,6 +117,29 @@ def _among_alike(noise: Array, sizes: Array) -> Array:
 
 def widened(plan: Plan) -> Plan:
     """Return the plan with each tensor of narrow floats as 64-bit ones, in places that are large enough."""
+    if plan.composition is None:
+        return _widened(plan)
+    parts = tuple(_widened(part) for part in plan.composition.parts)
+    registers = tuple(
+        replace(
+            register,
+            type=_wide_type(register.type),
+            constant=None
+            if register.constant is None or not isinstance(register.type, TensorType)
+            else _wide(register.type.type, register.constant),
+        )
+        for register in plan.composition.registers
+    )
+    return replace(plan, composition=replace(plan.composition, parts=parts, registers=registers))
+
+
+def _wide_type(type_: RegisterType) -> RegisterType:
+    if isinstance(type_, TensorType):
+        return replace(type_, type=DataType.FLOAT64) if type_.type in _NARROW else type_
+    return replace(type_, element=_wide_type(type_.element))
+
+
+def _widened(plan: Plan) -> Plan:
     extents = [*plan.extents, Extent(Operation.CONSTANT, _GROWTH)]
     growth = len(extents) - 1
 

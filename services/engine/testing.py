@@ -11,14 +11,17 @@ import numpy.typing as npt
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from libs.common.errors import Invalid
+from libs.runtime.codec import decode, encode
 from libs.runtime.host import Limits, host_operator
 from libs.runtime.kernels import DataFault
 from libs.runtime.plan import DataType, Host
+from libs.runtime.program import Program
 from services.engine.domain.assemble import register_type
 from services.engine.domain.composed import Composed, HostInstruction
 from services.engine.domain.extents import Bounds, Extent
 from services.engine.domain.graph import Graph, Node
 from services.engine.domain.program import ValueType
+from services.engine.pipeline import Stages, compile_model
 
 
 def small() -> ModelProto:
@@ -64,6 +67,58 @@ def graph_of(
     return Graph(
         "g", opset, digest, types, tuple(outputs), dict(constants or {}), tuple(nodes), Bounds(ranges)
     )
+
+
+def model_of(
+    operator: str,
+    arrays: Sequence[npt.NDArray[Any] | None],
+    outputs: Sequence[int],
+    *,
+    opset: int = 26,
+    symbolic: bool = False,
+    **attributes: Any,
+) -> ModelProto:
+    """Return a model of one node: inputs i0, i1, … of these types and shapes, outputs o0, o1, ….
+
+    Args:
+        operator: by its name, of ONNX's own domain.
+        arrays: the inputs; None for one that is left out.
+        outputs: their types, as ONNX numbers them.
+        opset: of the model.
+        symbolic: sizes get names of their own instead.
+        attributes: of the node.
+    """
+    names = ["" if array is None else f"i{index}" for index, array in enumerate(arrays)]
+    results = [f"o{index}" for index in range(len(outputs))]
+    inputs = [
+        helper.make_tensor_value_info(
+            name,
+            helper.np_dtype_to_tensor_dtype(array.dtype),
+            [f"{name}_{axis}" for axis in range(array.ndim)] if symbolic else array.shape,
+        )
+        for name, array in zip(names, arrays, strict=True)
+        if array is not None
+    ]
+    node = helper.make_node(operator, names, results, name=f"the_{operator}", **attributes)
+    made = [
+        helper.make_tensor_value_info(name, type_, None) for name, type_ in zip(results, outputs, strict=True)
+    ]
+    graph = helper.make_graph([node], "one", inputs, made)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def applied(
+    operator: str,
+    arrays: Sequence[npt.NDArray[Any] | None],
+    outputs: Sequence[int],
+    **options: Any,
+) -> list[npt.NDArray[Any]]:
+    """Return what a node's plan makes of arrays, through all stages; options are those of `model_of`."""
+    content = model_of(operator, arrays, outputs, **options).SerializeToString()
+    compiled = compile_model(content, {}, "a test", Stages(lambda stage: None))
+    feed = {f"i{index}": array for index, array in enumerate(arrays) if array is not None}
+    found = Program(decode(encode(compiled.plan))).run(feed)
+    return [found[f"o{index}"] for index in range(len(outputs))]
 
 
 def host(composed: Composed) -> Callable[[HostInstruction, Sequence[Any]], Sequence[Any]]:

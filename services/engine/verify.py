@@ -1,15 +1,11 @@
-"""Compares a plan with ONNX Runtime on random inputs; a plan that disagrees is refused.
+"""Compares a plan with a peer on random inputs; a plan that disagrees is refused.
 
-ONNX Runtime parses the file a second time, on its own, without its optimiser: whatever both get wrong, they
-get wrong independently. Runs in the worker's process only: a hostile file may crash it.
+The peer parses the file a second time, on its own: whatever both get wrong, they get wrong independently.
 """
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,70 +13,26 @@ import numpy.typing as npt
 
 from libs.common.errors import Exhausted, Invalid, Precondition
 from libs.common.names import shown
-from libs.runtime.extents import evaluate
 from libs.runtime.faults import BAD_INPUT
-from libs.runtime.inputs import PortSpec
 from libs.runtime.layout import MAX_BUFFER_BYTES, lay_out
-from libs.runtime.plan import Plan
+from libs.runtime.plan import Host, Plan
 from libs.runtime.program import Program
 from services.engine.domain.model import Verdict
+from services.engine.feeds import feeds, shapes_at, sizes_to_try
+from services.engine.peers import Feed, Run
 from services.engine.rounding import explained_by_rounding
 
 TOLERANCE = 1e-4
 """Largest difference allowed, relative to max(1, |expected|), but for what is rounding (`rounding`)."""
 HALF_TOLERANCE = 5e-3
 """The same for outputs of 16-bit floats, whose own steps are 1e-3."""
+_STORED_TOLERANCE = {"bfloat16": 5e-2, "float8_e4m3fn": 0.3, "float8_e4m3fnuz": 0.3, "float8_e5m2": 0.6}
+"""The same for narrower floats, two of whose own steps these are."""
 MAX_MEMORY_BYTES = 256 * 1024**2
 """Sizes of dimensions that take more for a call aren't tried, but for the smallest."""
 MAX_CALCULATIONS = 4_000_000_000
 """Sizes of dimensions that take more for a call aren't tried, but for the smallest."""
-_LONGEST_TEXT = 500
-_FILES = "session.model_external_initializers_file_folder_path"
-_PATH = re.compile(r"(?:/[\w.@+-]+){2,}")
-
 Array = npt.NDArray[Any]
-Feed = dict[str, Array]
-Run = Callable[[Feed], Mapping[str, Array]]
-
-
-class Peer:
-    """A model in ONNX Runtime: one thread, no optimiser, no arena."""
-
-    def __init__(self, model: bytes, folder: Path | None = None) -> None:
-        """Load the file's bytes; raises Invalid when ONNX Runtime can't.
-
-        `folder` holds the files that it keeps its data in.
-        """
-        # It takes a while to import, and only workers need it.
-        import onnxruntime as ort
-
-        options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-        options.log_severity_level = 4
-        if folder is not None:
-            options.add_session_config_entry(_FILES, str(folder))
-        with _peer_errors("can't load the model"):
-            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        self._names = [output.name for output in self._session.get_outputs()]
-
-    def run(self, feed: Feed) -> dict[str, Array]:
-        """Return the outputs by name; raises Invalid when ONNX Runtime fails."""
-        with _peer_errors("can't run the model"):
-            return dict(zip(self._names, self._session.run(self._names, feed), strict=True))
-
-
-@contextlib.contextmanager
-def _peer_errors(what: str) -> Iterator[None]:
-    """Turn whatever ONNX Runtime raises inside the block into Invalid with its text, without our paths."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:  # it has no class of its own for all of them
-        text = _PATH.sub("…", " ".join(str(error).split()))[:_LONGEST_TEXT]
-        raise Invalid(f"ONNX Runtime {what}: {text}", reason="PEER_FAILED") from error
 
 
 def verify(plan: Plan, peer: Run, seed: int) -> Verdict:
@@ -91,53 +43,44 @@ def verify(plan: Plan, peer: Run, seed: int) -> Verdict:
         peer: runs the model.
         seed: of the random inputs.
 
+    Of a plan that draws random numbers only types and shapes are compared.
+
     Raises:
         Precondition: PLAN_DISAGREES, naming output, error and sizes.
         Invalid: when the peer can't run the model, or the plan can't at any inputs that were tried.
     """
-    program = Program(plan, max_bindings=1)
+    program, is_random = Program(plan, max_bindings=1), draws_random_numbers(plan)
     randomness = np.random.default_rng(seed)
     worst, count = 0.0, 0
-    for sizes in _sizes(plan):
+    for number, sizes in enumerate(sizes_to_try(plan)):
+        if number and not _affordable(plan, sizes):
+            continue
         named = dict(zip((dimension.name for dimension in plan.dimensions), sizes, strict=True))
-        shapes = {spec.name: _shape(plan, index, sizes) for index, spec in enumerate(program.inputs)}
+        shapes = shapes_at(plan, program.inputs, sizes)
         compared = 0
-        for feed in _feeds(program.inputs, shapes, randomness):
+        for feed in feeds(program.inputs, shapes, randomness):
             outcome = _both(program, peer, feed, named)
             if outcome is None:
                 continue
             got, expected = outcome
-            worst = max(worst, _compare(got, expected, named, _judge(plan, feed)))
+            judge = (lambda *_: True) if is_random else _judge(plan, feed)
+            worst = max(worst, _compare(got, expected, named, judge))
             compared += 1
             if compared == 2:
                 break
-        if not compared:
-            raise Invalid(
-                f"no random inputs were found that the model takes{_at(named)}: it can't be compared with "
-                "ONNX Runtime; are its integer inputs indices of a small table?",
-                reason="NOT_COMPARED",
-            )
         count += compared
-    return Verdict(worst, count)
-
-
-def _sizes(plan: Plan) -> list[tuple[int, ...]]:
-    """Return the sizes to try: all smallest, then a little larger ones that differ, and more, while cheap."""
-    lows = [dimension.minimum for dimension in plan.dimensions]
-    highs = [dimension.maximum for dimension in plan.dimensions]
-    tries = [tuple(lows)]
-    for step in (1, 2, 16):
-        sizes = zip(range(len(lows)), lows, highs, strict=True)
-        tries.append(tuple(min(high, low + step + index) for index, low, high in sizes))
-    kept: dict[tuple[int, ...], None] = {}
-    for position, sizes_tried in enumerate(tries):
-        if position and not _affordable(plan, sizes_tried):
-            continue
-        kept[sizes_tried] = None
-    return list(kept)
+    if not count:
+        raise Invalid(
+            "no random inputs were found that the model takes: it can't be compared; are its "
+            "integer inputs indices of a small table, or sizes that must fit?",
+            reason="NOT_COMPARED",
+        )
+    return Verdict(0.0 if is_random else worst, count)
 
 
 def _affordable(plan: Plan, sizes: tuple[int, ...]) -> bool:
+    if plan.composition is not None:
+        return True  # only data tell; the worker's bounds hold in any case
     try:
         layout = lay_out(plan, sizes, max_buffer_bytes=MAX_MEMORY_BYTES)
     except Exhausted:
@@ -147,52 +90,15 @@ def _affordable(plan: Plan, sizes: tuple[int, ...]) -> bool:
     return layout.calculations <= MAX_CALCULATIONS
 
 
-def _shape(plan: Plan, port: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    values = evaluate(plan.extents, sizes)
-    return tuple(values[extent] for extent in plan.tensors[plan.inputs[port].tensor].shape)
-
-
-_INTEGER_RANGES = ((-9, 10), (0, 10), (0, 3), (0, 1), (1, 2))
-
-
-def _feeds(
-    specs: tuple[PortSpec, ...], shapes: Mapping[str, tuple[int, ...]], randomness: np.random.Generator
-) -> Iterator[Feed]:
-    """Yield random inputs: integers that may be indices come from ever smaller ranges."""
-    for low, high in _INTEGER_RANGES:
-        for positive in (False, True):
-            yield {
-                spec.name: _random(spec, shapes[spec.name], low, high, positive, randomness) for spec in specs
-            }
-
-
-def _random(
-    spec: PortSpec,
-    shape: tuple[int, ...],
-    low: int,
-    high: int,
-    positive: bool,
-    randomness: np.random.Generator,
-) -> Array:
-    if spec.dtype == np.bool_:
-        return randomness.integers(0, 2, shape).astype(np.bool_)
-    if np.issubdtype(spec.dtype, np.integer):
-        if np.issubdtype(spec.dtype, np.unsignedinteger):
-            low = max(low, 0)
-        return randomness.integers(low, high, shape).astype(spec.dtype)
-    drawn = randomness.uniform(0.1, 2.0, shape) if positive else randomness.standard_normal(shape)
-    return np.asarray(drawn, spec.dtype)
-
-
 def _both(
     program: Program, peer: Run, feed: Feed, sizes: Mapping[str, int]
-) -> tuple[Mapping[str, Array], Mapping[str, Array]] | None:
+) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
     """Return what both make of the inputs; None where both refuse them, as for an index out of range.
 
     Raises Precondition (PLAN_DISAGREES) where the plan is unsound at sizes that the peer takes.
     """
     refusal: Invalid | None = None
-    got: Mapping[str, Array] = {}
+    got: Mapping[str, Any] = {}
     try:
         got = program.run(feed)
     except Invalid as error:
@@ -226,30 +132,50 @@ def _judge(plan: Plan, feed: Feed) -> Judge:
 
 
 def _compare(
-    got: Mapping[str, Array], expected: Mapping[str, Array], sizes: Mapping[str, int], judge: Judge
+    got: Mapping[str, Any], expected: Mapping[str, Any], sizes: Mapping[str, int], judge: Judge
 ) -> float:
     worst = 0.0
     for name, right in expected.items():
         if name not in got:
             raise _disagrees(f"output {shown(name)} is missing", sizes)
-        left = got[name]
-        if left.dtype != right.dtype or left.shape != right.shape:
-            raise _disagrees(
-                f"output {shown(name)} is {left.dtype}{list(left.shape)}, "
-                f"by ONNX Runtime {right.dtype}{list(right.shape)}",
-                sizes,
-            )
-        error = difference(left, right)
-        allowed = HALF_TOLERANCE if right.dtype == np.float16 else TOLERANCE
-        if not error <= allowed and not judge(name, right, allowed):
-            peak = float(np.max(np.abs(right.astype(np.float64))))
-            raise _disagrees(
-                f"output {shown(name)}, whose values reach {peak:.3g}, differs by {error:.3g} from "
-                f"ONNX Runtime's, more than {allowed:g} and more than rounding explains",
-                sizes,
-            )
-        worst = max(worst, error)
+        worst = max(worst, _compare_one(name, got[name], right, sizes, judge))
     return worst
+
+
+def _compare_one(name: str, left: Any, right: Any, sizes: Mapping[str, int], judge: Judge) -> float:
+    if right is None or isinstance(right, list):
+        same = left is None if right is None else isinstance(left, list) and len(left) == len(right)
+        if not same:
+            raise _disagrees(f"output {shown(name)} holds something else than by its peer", sizes)
+        pairs = zip(left or (), right or (), strict=True)
+        return max((_compare_one(name, one, other, sizes, judge) for one, other in pairs), default=0.0)
+    right = np.asarray(right)
+    if right.dtype.kind in "OUS":
+        right = right.astype(np.object_)
+    if left.dtype != right.dtype or left.shape != right.shape:
+        raise _disagrees(
+            f"output {shown(name)} is {left.dtype}{list(left.shape)}, "
+            f"by its peer {right.dtype}{list(right.shape)}",
+            sizes,
+        )
+    error = difference(left, right)
+    allowed = _allowed(right.dtype)
+    if not error <= allowed and not judge(name, right, allowed):
+        if right.dtype == np.object_:
+            raise _disagrees(f"output {shown(name)} has other strings than its peer's", sizes)
+        peak = float(np.max(np.abs(right.astype(np.float64))))
+        raise _disagrees(
+            f"output {shown(name)}, whose values reach {peak:.3g}, differs by {error:.3g} from "
+            f"its peer's, more than {allowed:g} and more than rounding explains",
+            sizes,
+        )
+    return error
+
+
+def _allowed(dtype: np.dtype[Any]) -> float:
+    if dtype == np.float16:
+        return HALF_TOLERANCE
+    return _STORED_TOLERANCE.get(dtype.name, TOLERANCE)
 
 
 def difference(got: Array, expected: Array) -> float:
@@ -259,13 +185,23 @@ def difference(got: Array, expected: Array) -> float:
     """
     if expected.size == 0:
         return 0.0
-    if not np.issubdtype(expected.dtype, np.floating):
+    if not np.issubdtype(expected.dtype, np.floating) and "float" not in expected.dtype.name:
         return 0.0 if np.array_equal(got, expected) else float("inf")
     left, right = got.astype(np.float64), expected.astype(np.float64)
     same = (left == right) | (np.isnan(left) & np.isnan(right))
     with np.errstate(invalid="ignore", over="ignore"):
         errors = np.where(same, 0.0, np.abs(left - right) / np.maximum(1.0, np.abs(right)))
     return float(np.max(np.where(np.isnan(errors), np.inf, errors)))
+
+
+def draws_random_numbers(plan: Plan) -> bool:
+    """Tell whether a plan gives other results in each call, or by a seed of its own."""
+    blocks = () if plan.composition is None else plan.composition.blocks
+    return any(
+        isinstance(action.kind, Host) and action.kind.operator == "random_bits"
+        for block in blocks
+        for action in block.actions
+    )
 
 
 def _at(sizes: Mapping[str, int]) -> str:

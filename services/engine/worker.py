@@ -56,8 +56,9 @@ def main(folder: Path) -> int:
 def _make(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     # Only now: what these import takes memory and time that should count.
     from libs.runtime.codec import encode
+    from services.engine.peers import Peer
     from services.engine.pipeline import Stages, compile_model
-    from services.engine.verify import Peer, verify
+    from services.engine.verify import verify
 
     data = (folder / MODEL).read_bytes()
     stages = Stages(_tell_stage)
@@ -67,10 +68,13 @@ def _make(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     verdict: Verdict | None = None
     if job["verify"]:
         seed = int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
+        peer = Peer(data, beside)
         verdict = stages.run(
             "verify",
-            lambda: verify(compiled.plan, Peer(data, beside).run, seed),
-            lambda found: f"{found.comparisons} comparisons, largest error {found.max_error:.1e}",
+            lambda: verify(compiled.plan, peer.run, seed),
+            lambda found: (
+                f"{found.comparisons} comparisons with {peer.name}, largest error {found.max_error:.1e}"
+            ),
         )
     plan = encode(compiled.plan)
     (folder / PLAN).write_bytes(plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from libs.common.errors import Invalid
 from libs.runtime.inputs import PortSpec
 from libs.runtime.loading import load_plan
 from libs.runtime.program import Program
@@ -35,4 +36,8 @@ class PlanBackend:
 
 
 def _spec(port: PortSpec) -> TensorSpec:
-    return TensorSpec(port.name, NAMES[port.dtype], port.shape)
+    if port.containers or port.shape is None:
+        raise Invalid(
+            f"{port}: models of sequences, optionals or tensors of any number of axes can't be served"
+        )
+    return TensorSpec(port.name, NAMES[port.dtype], tuple("" if size == "?" else size for size in port.shape))

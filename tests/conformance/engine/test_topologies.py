@@ -12,8 +12,9 @@ import pytest
 from onnx import numpy_helper
 
 from libs.runtime.plan import Raster
+from services.engine.peers import Peer
 from services.engine.pipeline import Stages, compile_model
-from services.engine.verify import Peer, verify
+from services.engine.verify import verify
 
 FOLDER = Path(onnx.backend.test.__file__).parent / "data" / "light"
 NAMES = (

@@ -14,9 +14,9 @@ from libs.runtime.program import Program
 from services.deployer.testing import Running as Deployer
 from services.engine.config import EngineConfig
 from services.engine.domain.model import STAGES
+from services.engine.peers import Peer
 from services.engine.testing_models import MODELS, Model, beside, mlp
 from services.engine.testing_service import Running, running_engine
-from services.engine.verify import Peer
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -11,10 +11,11 @@ from libs.runtime.check import check_plan
 from libs.runtime.layout import check_layouts
 from libs.runtime.plan import Compute, DataType, Plan
 from libs.runtime.program import Program
+from services.engine.peers import Peer
 from services.engine.pipeline import Stages, compile_model
 from services.engine.rounding import explained_by_rounding, widened
 from services.engine.testing_models import MODELS, Model
-from services.engine.verify import TOLERANCE, Peer, verify
+from services.engine.verify import TOLERANCE, verify
 
 LARGE = 1 << 30
 

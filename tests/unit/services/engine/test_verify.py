@@ -11,9 +11,10 @@ from libs.common.errors import Invalid, Precondition
 from libs.runtime.layout import lay_out
 from libs.runtime.plan import Compute, Operation, Plan
 from libs.runtime.testing import PlanBuilder
+from services.engine.peers import Peer
 from services.engine.pipeline import Stages, compile_model
 from services.engine.testing_models import MODELS, Model, mlp
-from services.engine.verify import MAX_MEMORY_BYTES, Peer, difference, verify
+from services.engine.verify import MAX_MEMORY_BYTES, difference, verify
 
 
 def compiled(content: bytes, **dimensions: tuple[int, int]) -> Plan:
@@ -86,8 +87,8 @@ def test_a_plan_that_is_wrong_at_one_size_only_is_refused() -> None:
 @pytest.mark.parametrize(
     ("spoil", "text"),
     [
-        (lambda y: y.astype(np.float64), "by ONNX Runtime float64"),
-        (lambda y: y[:, :2], r"by ONNX Runtime float32\[1, 2\]"),
+        (lambda y: y.astype(np.float64), "by its peer float64"),
+        (lambda y: y[:, :2], r"by its peer float32\[1, 2\]"),
         (lambda y: y * np.float32(np.nan), "differs by inf"),
     ],
 )
