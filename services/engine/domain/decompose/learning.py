@@ -47,7 +47,7 @@ def _default(call: Call, type_: DataType) -> Value:
 
 
 def _labels(call: Call, x: Value) -> tuple[Value, Value]:
-    """Return keys and values; the oldest version has names of classes alone, for numbers or the other way round."""
+    """Return keys and values; the oldest version has names of classes alone, and numbers them."""
     given: Any = call.node.attributes.get("classes_strings")
     if not given:
         return _list(call, "keys"), _list(call, "values")
