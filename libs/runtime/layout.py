@@ -250,12 +250,15 @@ class _Resolver:
     def _check_copies(self, atomic: Atomic, inputs: Sequence[Strided], where: str) -> None:
         """Bound what numpy may copy on its way.
 
-        That is the matrices of a product, what is gathered from and by, and what a position is looked for in.
+        That is the matrices of a product, what is gathered from and by, what is written by, and what is put
+        in order or a position is looked for in.
         """
         for index, view in enumerate(inputs):
             if atomic.kind == "matmul":
                 copied = view.shape[-2:]
             elif atomic.kind == "gather" or atomic.result == "index":
+                copied = view.shape
+            elif atomic.kind == "scatter" and index == 1:
                 copied = view.shape
             else:
                 continue

@@ -220,6 +220,16 @@ def test_where_a_position_is_looked_for_is_bounded(name: str) -> None:
         lay_out(plan.build(), [], max_buffer_bytes=(1 << 22) - 1)
 
 
+def test_by_what_is_written_is_bounded() -> None:
+    plan = PlanBuilder()
+    indices = plan.view(plan.input("i", [1], DataType.INT32), [2**20], [0])
+    updates = plan.view(plan.input("u", [1]), [2**20], [0])
+    plan.output("y", plan.compute("scatter_add", [plan.input("x", [2]), indices, updates], [2]))
+    lay_out(plan.build(), [], max_buffer_bytes=1 << 22)
+    with pytest.raises(Exhausted, match=r"inputs\[1\] takes 4 MiB"):
+        lay_out(plan.build(), [], max_buffer_bytes=(1 << 22) - 1)
+
+
 def _empty(sizes: list[int], *, viewed: bool) -> Plan:
     plan = PlanBuilder()
     x = plan.input("x", [1] if viewed else sizes)
