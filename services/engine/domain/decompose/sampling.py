@@ -52,13 +52,13 @@ class _Image:
     def brought_in(self, place: Value, size: Extent) -> Value:
         """Return coordinates with those outside the image moved to what stands for them."""
         b = self.b
-        if self.padding == "zeros":
+        if self.padding != "reflection":
+            # Each element around is what the border is, or 0: where the place itself is doesn't matter.
             return place
         low = b.scalar(0 if self.align else -0.5, self.wide)
         high = b.binary("add", low, b.extent(size - 1 if self.align else size, self.wide))
         outside = b.binary("or", b.binary("lt", place, low), b.binary("lt", high, place))
-        moved = self._clipped(place, size) if self.padding == "border" else self.reflected(place, size)
-        return b.where(outside, moved, place)
+        return b.where(outside, self.reflected(place, size), place)
 
     def _clipped(self, place: Value, size: Extent) -> Value:
         b = self.b
