@@ -256,9 +256,7 @@ class _Resolver:
         for index, view in enumerate(inputs):
             if atomic.kind == "matmul":
                 copied = view.shape[-2:]
-            elif atomic.kind == "gather" or atomic.result == "index":
-                copied = view.shape
-            elif atomic.kind == "scatter" and index == 1:
+            elif atomic.kind == "gather" or atomic.result == "index" or (atomic.kind, index) == ("scatter", 1):
                 copied = view.shape
             else:
                 continue
