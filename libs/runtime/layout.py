@@ -253,10 +253,11 @@ class _Resolver:
         That is the matrices of a product, what is gathered from and by, what is written by, and what is put
         in order or a position is looked for in.
         """
+        indices = inputs[1] if atomic.kind == "scatter" else None
         for index, view in enumerate(inputs):
             if atomic.kind == "matmul":
                 copied = view.shape[-2:]
-            elif atomic.kind == "gather" or atomic.result == "index" or (atomic.kind, index) == ("scatter", 1):
+            elif atomic.kind == "gather" or atomic.result == "index" or view is indices:
                 copied = view.shape
             else:
                 continue
