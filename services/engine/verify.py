@@ -52,6 +52,7 @@ def verify(plan: Plan, peer: Run, seed: int) -> Verdict:
     program, is_random = Program(plan, max_bindings=1), draws_random_numbers(plan)
     randomness = np.random.default_rng(seed)
     worst, count = 0.0, 0
+    refused: Invalid | None = None
     for number, sizes in enumerate(sizes_to_try(plan)):
         if number and not _affordable(plan, sizes):
             continue
@@ -59,7 +60,11 @@ def verify(plan: Plan, peer: Run, seed: int) -> Verdict:
         shapes = shapes_at(plan, program.inputs, sizes)
         compared = 0
         for feed in feeds(program.inputs, shapes, randomness):
-            outcome = _both(program, peer, feed, named)
+            try:
+                outcome = _both(program, peer, feed, named)
+            except Invalid as error:
+                refused = refused or error
+                continue
             if outcome is None:
                 continue
             got, expected = outcome
@@ -70,6 +75,8 @@ def verify(plan: Plan, peer: Run, seed: int) -> Verdict:
                 break
         count += compared
     if not count:
+        if refused is not None:
+            raise refused
         raise Invalid(
             "no random inputs were found that the model takes: it can't be compared; are its "
             "integer inputs indices of a small table, or sizes that must fit?",
@@ -93,9 +100,10 @@ def _affordable(plan: Plan, sizes: tuple[int, ...]) -> bool:
 def _both(
     program: Program, peer: Run, feed: Feed, sizes: Mapping[str, int]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
-    """Return what both make of the inputs; None where both refuse them, as for an index out of range.
+    """Return what both make of the inputs; None where the plan refuses them, as for an index out of range.
 
-    Raises Precondition (PLAN_DISAGREES) where the plan is unsound at sizes that the peer takes.
+    Raises Invalid where the peer alone refuses them, and Precondition (PLAN_DISAGREES) where the plan is
+    unsound at sizes that the peer takes.
     """
     refusal: Invalid | None = None
     got: Mapping[str, Any] = {}

@@ -104,10 +104,16 @@ def _has_shape(info: ValueInfoProto) -> bool:
     return info.type.WhichOneof("value") == "tensor_type" and info.type.tensor_type.HasField("shape")
 
 
+def _is_name(parameter: str) -> bool:
+    """Tell whether a `dim_param` names a dimension: one without a letter or digit says nothing."""
+    return any(character.isalnum() for character in parameter)
+
+
 def _size(dimensions: Dimensions, name: str, axis: int, size: TensorShapeProto.Dimension) -> Extent | str:
-    if size.dim_param:
+    if _is_name(size.dim_param):
         return dimensions.named(size.dim_param)
-    if not size.HasField("dim_value"):
+    # Some exporters write "?" or -1 for a size that isn't known.
+    if not size.HasField("dim_value") or size.dim_value == -1:
         return dimensions.unnamed(name, axis)
     if not 0 <= size.dim_value <= LARGEST_SIZE:
         raise Invalid(

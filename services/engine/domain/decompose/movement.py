@@ -76,6 +76,13 @@ def _squeeze(call: Call) -> Value:
     given = call.axes_of(1)
     if given is None:
         axes = tuple(axis for axis, size in enumerate(x.shape) if size.constant == 1)
+        for axis, size in enumerate(x.shape):
+            low, high = b.bounds.range(size)
+            if size.constant is None and low <= 1 <= high:
+                call.fail(
+                    f"it names no axes, and axis {axis} of size {size} goes where that is 1: fix the "
+                    "dimension, or bound it from 2, or name the axes in the model"
+                )
     else:
         axes = call.axes(given, x.rank)
         for axis in axes:
