@@ -40,7 +40,7 @@ from services.engine.pipeline import Stages, compile_model
 from services.engine.reading import read_model
 from services.engine.verify import verify
 
-Bounds = Mapping[str, tuple[int, int]]
+Bounds = dict[str, tuple[int, int]]
 TARGET = 14
 _QUICK_BUDGET_S = 30.0
 

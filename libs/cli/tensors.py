@@ -41,13 +41,21 @@ def type_name(found: plan_pb2.DataType.ValueType) -> str:
     return plan_pb2.DataType.Name(found).removeprefix("DATA_TYPE_").lower()
 
 
+def _letter(name: str, type_: plan_pb2.DataType.ValueType) -> str:
+    if type_ not in _LETTERS:
+        text = f"{shown(name)} is of {type_name(type_)}, which JSON can't say here; convert it in the model (Cast)"
+        raise Invalid(text)
+    return _LETTERS[type_]
+
+
 def tensor_from_json(spec: engine_pb2.TensorSpec, value: object) -> engine_pb2.InferTensor:
     """Return an input out of nested lists, of the type that `spec` says.
 
     Raises:
-        Invalid: for lists of different lengths, a value that isn't of the type, more than 8 dimensions.
+        Invalid: for lists of different lengths, a value that isn't of the type, more than 8 dimensions, and
+            types that JSON can't say.
     """
-    shape, data = packed(spec.name, _LETTERS[spec.type], type_name(spec.type), value)
+    shape, data = packed(spec.name, _letter(spec.name, spec.type), type_name(spec.type), value)
     return engine_pb2.InferTensor(name=spec.name, type=spec.type, shape=shape, data=data)
 
 
@@ -193,7 +201,7 @@ def _finite(text: str) -> float:
 
 def tensor_to_json(tensor: engine_pb2.InferTensor) -> object:
     """Return an output as nested lists; what isn't finite is the text JSON has no number for."""
-    return unpacked(_LETTERS[tensor.type], tensor.shape, tensor.data)
+    return unpacked(_letter(tensor.name, tensor.type), tensor.shape, tensor.data)
 
 
 def unpacked(letter: str, shape: Sequence[int], data: bytes) -> object:

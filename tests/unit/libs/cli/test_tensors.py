@@ -15,7 +15,7 @@ from libs.common.errors import Invalid
 TYPES = {
     type_: np.dtype(type_name(type_))
     for type_ in plan_pb2.DataType.values()
-    if type_ != plan_pb2.DATA_TYPE_UNSPECIFIED
+    if plan_pb2.DATA_TYPE_UNSPECIFIED < type_ <= plan_pb2.DATA_TYPE_FLOAT64
 }
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
@@ -94,3 +94,9 @@ def test_a_number_of_very_many_digits_is_told() -> None:
     assert read_inputs('{"x": [-12]}') == {"x": [-12]}
     with pytest.raises(Invalid, match="is too large for any type"):
         read_inputs("1" * 5000)
+
+
+def test_a_type_that_json_cant_say_is_named() -> None:
+    spec = engine_pb2.TensorSpec(name="x", type=plan_pb2.DATA_TYPE_BFLOAT16)
+    with pytest.raises(Invalid, match=r"'x' is of bfloat16, which JSON can't say here; convert it"):
+        tensor_from_json(spec, [1.0])
