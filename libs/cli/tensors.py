@@ -43,7 +43,8 @@ def type_name(found: plan_pb2.DataType.ValueType) -> str:
 
 def _letter(name: str, type_: plan_pb2.DataType.ValueType) -> str:
     if type_ not in _LETTERS:
-        text = f"{shown(name)} is of {type_name(type_)}, which JSON can't say here; convert it in the model (Cast)"
+        kind = type_name(type_)
+        text = f"{shown(name)} is of {kind}, which JSON can't say here; convert it in the model (Cast)"
         raise Invalid(text)
     return _LETTERS[type_]
 
