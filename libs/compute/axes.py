@@ -1,0 +1,48 @@
+"""Axes and shapes as callers give them."""
+
+from __future__ import annotations
+
+import operator as operators
+from typing import Any, SupportsIndex
+
+from libs.common.errors import Invalid
+from libs.compute.backend import Shape, Size, int_or_none, product
+
+
+def axis_of(axis: Any, rank: int) -> int:
+    """Return an axis counted from 0; negative ones count from the end. Raises Invalid for another."""
+    try:
+        place = operators.index(axis)
+    except TypeError:
+        raise Invalid(f"axis {axis!r} is no integer") from None
+    if not -rank <= place < rank:
+        raise Invalid(f"axis {place} is out of range: there are {rank} axes, {-rank} to {rank - 1}")
+    return place % rank
+
+
+def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
+    """Return axes counted from 0, of one, several, or None for all.
+
+    Raises Invalid for one that comes twice.
+    """
+    if axis is None:
+        return tuple(range(rank))
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    found = tuple(axis_of(each, rank) for each in given)
+    if len(set(found)) != len(found):
+        raise Invalid(f"axes {tuple(given)} name one twice")
+    return found
+
+
+def filled(shape: Shape, count: Size) -> Shape:
+    """Return a shape with the size that is -1 replaced by what is left of a number of elements."""
+    sizes = tuple(operators.index(size) if isinstance(size, SupportsIndex) else size for size in shape)
+    open_ = [place for place, size in enumerate(sizes) if int_or_none(size) == -1]
+    if len(open_) > 1:
+        raise Invalid(f"shape {list(sizes)} has more than one size that is left open")
+    if not open_:
+        return sizes
+    rest = product([size for place, size in enumerate(sizes) if place != open_[0]])
+    if int_or_none(rest) == 0:
+        raise Invalid(f"{count} elements can't be given the shape {list(sizes)}: a size is 0")
+    return (*sizes[: open_[0]], count // rest, *sizes[open_[0] + 1 :])
