@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -75,7 +75,8 @@ def model_of(
     outputs: Sequence[int],
     *,
     opset: int = 26,
-    symbolic: bool = False,
+    symbolic: bool | Collection[int] = False,
+    constants: Collection[int] = (),
     **attributes: Any,
 ) -> ModelProto:
     """Return a model of one node: inputs i0, i1, … of these types and shapes, outputs o0, o1, ….
@@ -85,25 +86,32 @@ def model_of(
         arrays: the inputs; None for one that is left out.
         outputs: their types, as ONNX numbers them.
         opset: of the model.
-        symbolic: sizes get names of their own instead.
+        symbolic: sizes get names of their own instead, of all inputs or those with these numbers.
+        constants: numbers of inputs that the model holds.
         attributes: of the node.
     """
     names = ["" if array is None else f"i{index}" for index, array in enumerate(arrays)]
     results = [f"o{index}" for index in range(len(outputs))]
+    named = range(len(arrays) if symbolic else 0) if isinstance(symbolic, bool) else symbolic
     inputs = [
         helper.make_tensor_value_info(
             name,
             helper.np_dtype_to_tensor_dtype(array.dtype),
-            [f"{name}_{axis}" for axis in range(array.ndim)] if symbolic else array.shape,
+            [f"{name}_{axis}" for axis in range(array.ndim)] if index in named else array.shape,
         )
-        for name, array in zip(names, arrays, strict=True)
-        if array is not None
+        for index, (name, array) in enumerate(zip(names, arrays, strict=True))
+        if array is not None and index not in constants
+    ]
+    held = [
+        numpy_helper.from_array(np.asarray(array), names[index])
+        for index, array in enumerate(arrays)
+        if index in constants
     ]
     node = helper.make_node(operator, names, results, name=f"the_{operator}", **attributes)
     made = [
         helper.make_tensor_value_info(name, type_, None) for name, type_ in zip(results, outputs, strict=True)
     ]
-    graph = helper.make_graph([node], "one", inputs, made)
+    graph = helper.make_graph([node], "one", inputs, made, held)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
@@ -116,7 +124,8 @@ def applied(
     """Return what a node's plan makes of arrays, through all stages; options are those of `model_of`."""
     content = model_of(operator, arrays, outputs, **options).SerializeToString()
     compiled = compile_model(content, {}, "a test", Stages(lambda stage: None))
-    feed = {f"i{index}": array for index, array in enumerate(arrays) if array is not None}
+    given = [index for index in range(len(arrays)) if index not in options.get("constants", ())]
+    feed = {f"i{index}": array for index in given if (array := arrays[index]) is not None}
     found = Program(decode(encode(compiled.plan))).run(feed)
     return [found[f"o{index}"] for index in range(len(outputs))]
 

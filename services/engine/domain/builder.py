@@ -155,14 +155,14 @@ class Builder(Strings):
     def _same(self, a: Extent, b: Extent) -> bool:
         return a == b or (a, b) in self.bounds.equal or (b, a) in self.bounds.equal
 
-    def _not_one(self, size: Extent) -> Extent:
+    def not_one(self, size: Extent) -> Extent:
         """Return 0 where a size is 1, and 1 where it isn't."""
         away = symbolic.maximum(size - 1, 1 - size, self.bounds)
         return symbolic.minimum(Extent.of(1), away, self.bounds)
 
     def _either(self, a: Extent, b: Extent) -> Extent:
         """Return b where a is 1, and a elsewhere."""
-        size = b + (a - b) * self._not_one(a)
+        size = b + (a - b) * self.not_one(a)
         # What is added up from many of these gets a name.
         return size if len(str(size)) < _LONG_SIZE else self.size(self.extent(size, DataType.INT64))
 
@@ -512,7 +512,7 @@ class Builder(Strings):
                 strides.append(stride)
             else:
                 self.equal((size - 1) * (size - target), Extent.of(0))
-                strides.append(stride * self._not_one(size))
+                strides.append(stride * self.not_one(size))
         return tuple(strides)
 
     def reshape(self, x: Value, shape: Shape) -> Value:

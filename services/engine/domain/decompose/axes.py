@@ -42,10 +42,15 @@ def with_size(b: Builder, shape: Shape, axis: Value, size: Extent) -> Shape:
 
 
 def flags_of(b: Builder, axes: Value, rank: int) -> Value:
-    """Return which of so many axes a vector names, as int64 [rank] of 0 and 1; others are refused."""
+    """Return which of so many axes a vector names, as int64 [rank] of 0 and 1.
+
+    A call refuses axes that there aren't, and one that is named twice.
+    """
     none = b.broadcast(b.integer(0), (Extent.of(rank),), fold=False)
     ones = b.broadcast(b.integer(1), axes.shape, fold=False)
-    return b.scatter("scatter", none, b.cast(axes, DataType.INT64), ones)
+    flags = b.scatter("scatter", none, b.cast(axes, DataType.INT64), ones)
+    b.equal(b.size(b.reduce("reduce_sum", flags, (0,), keep=False)), axes.shape[0])
+    return flags
 
 
 def kept_sizes(b: Builder, shape: Shape, flags: Value, removed: int) -> Shape:

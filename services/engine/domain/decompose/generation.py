@@ -12,7 +12,7 @@ from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.casting import onnx_type
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, product
-from services.engine.domain.reference import Array, numpy_type
+from services.engine.domain.reference import numpy_type
 from services.engine.domain.values import FLOATS, INTEGERS, Value
 
 MOST_COUNTED = 1 << 17
@@ -66,9 +66,11 @@ def _range(call: Call) -> Value:
     if not all(known) or start.type not in (*INTEGERS, *FLOATS):
         return _range_by_data(call, start, limit, delta)
     if start.type in INTEGERS:
-        (first,), (last,), (step,) = call.extents(0), call.extents(1), call.extents(2)
-        if not step.constant:
-            call.fail(f"its step is {step}; it must be a constant, and not 0")
+        (first,), (last,), (step,) = (_whole(call, each) for each in (start, limit, delta))
+        if step.constant == 0:
+            call.fail("its step is 0")
+        if step.constant is None:
+            return _range_by_data(call, start, limit, delta)
         gap = last - first if step.constant > 0 else first - last
         number = symbolic.maximum(symbolic.ceil_divide(gap, abs(step.constant)), Extent.of(0), b.bounds)
         counted = arange(b, number)
@@ -77,7 +79,16 @@ def _range(call: Call) -> Value:
         if first.constant != 0:
             counted = b.binary("add", counted, b.extent(first, DataType.INT64))
         return b.cast(counted, start.type)
-    return b.constant(_float_range(call, start.known, limit.known, delta.known))
+    return _float_range(call, start, limit, delta)
+
+
+def _whole(call: Call, value: Value) -> tuple[Extent, ...]:
+    """Return an integer that is known, or only depends on dimensions."""
+    found = call.builder.elements(call.builder.cast(value, DataType.INT64))
+    assert found is not None
+    if found.size != 1:
+        call.fail(f"{value} is not one number")
+    return tuple(found.reshape(-1))
 
 
 def _range_by_data(call: Call, *given: Value) -> Value:
@@ -90,24 +101,34 @@ def _range_by_data(call: Call, *given: Value) -> Value:
     if type_ is DataType.INT64:
         # Rounded up: what is over divides exactly.
         rest = b.binary("mod", b.unary("neg", gap), step)
-        number = b.binary("div", b.binary("add", gap, rest), step)
+        number = b.binary("max", b.binary("div", b.binary("add", gap, rest), step), b.integer(0))
     else:
-        number = b.cast(b.ceil(b.binary("div", gap, step)), DataType.INT64)
-    count = b.size(b.binary("max", number, b.scalar(0, DataType.INT64)))
+        steps = b.ceil(b.binary("div", gap, step))
+        # What isn't finite is no number of steps: -1 of them are refused.
+        counts = b.binary("lt", b.unary("abs", steps), b.scalar(2.0**62, type_))
+        counts = b.binary("and", counts, b.binary("lt", b.unary("abs", step), b.scalar(math.inf, type_)))
+        number = b.cast(
+            b.where(counts, b.binary("max", steps, b.scalar(0, type_)), b.scalar(-1, type_)), DataType.INT64
+        )
+    count = b.size(number)
     counted = b.cast(arange(b, count), type_)
+    if start.type in FLOATS:
+        counted, step, first = (b.cast(each, start.type) for each in (counted, delta, start))
     return b.cast(b.binary("add", b.binary("mul", counted, step), first), start.type)
 
 
-def _float_range(call: Call, *given: Array | None) -> Array:
-    if any(array is None for array in given):
-        call.fail("its floating-point inputs must be constants")
-    first, last, step = (array.reshape(-1)[0] for array in given if array is not None)
+def _float_range(call: Call, *given: Value) -> Value:
+    """Count from constants."""
+    if any(each.known is None or each.known.size != 1 for each in given):
+        return _range_by_data(call, *given)
+    first, last, step = (each.known.reshape(-1)[0] for each in given if each.known is not None)
     if step == 0 or not all(map(math.isfinite, (first, last, step))):
         call.fail(f"it can't count from {first} to {last} by {step}")
     number = max(math.ceil((float(last) - float(first)) / float(step)), 0)
     if number > MOST_COUNTED:
-        call.fail(f"it counts {number} numbers; at most {MOST_COUNTED} floating-point ones are supported")
-    return np.asarray(first + np.arange(number).astype(first.dtype) * step, first.dtype)
+        return _range_by_data(call, *given)
+    counted = np.asarray(first + np.arange(number).astype(first.dtype) * step, first.dtype)
+    return call.builder.constant(counted)
 
 
 def _eye_like(call: Call) -> Value:

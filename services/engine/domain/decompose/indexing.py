@@ -89,6 +89,9 @@ def _gather_nd(call: Call) -> Value:
 def _one_hot(call: Call) -> Value:
     indices, pair, b = call.input(0), call.input(2), call.builder
     (depth,) = call.sizes(1)
+    if pair.rank != 1:
+        call.fail(f"its values are {pair}, not a pair: off, on")
+    b.equal(pair.shape[0], Extent.of(2))
     axis = call.axis(call.integer("axis", -1), indices.rank + 1)
     places = b.cast(indices, DataType.INT64)
     size = b.extent(depth, DataType.INT64)

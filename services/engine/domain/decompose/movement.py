@@ -52,9 +52,10 @@ def _reshape_by_data(call: Call, x: Value, wanted: Value, allow_zero: bool) -> V
     is_open = b.binary("eq", wanted, b.integer(-1))
     rest = b.reduce("reduce_prod", b.where(is_open, one, wanted), (0,), keep=False)
     total = b.extent(product(x.shape), DataType.INT64)
-    # Of no elements, the size that is left open is 0.
-    safe = b.where(b.binary("eq", rest, zero), one, rest)
-    sizes = b.sizes(b.where(is_open, b.binary("div", total, safe), wanted))
+    # Beside a size of 0 any would do: -1 stays, which is no size.
+    nothing = b.binary("eq", rest, zero)
+    left = b.where(nothing, b.integer(-1), b.binary("div", total, b.where(nothing, one, rest)))
+    sizes = b.sizes(b.where(is_open, left, wanted))
     return b.reshape(x, sizes)
 
 
@@ -78,7 +79,11 @@ def _squeeze(call: Call) -> Value:
         axes = tuple(axis for axis, size in enumerate(x.shape) if size.constant == 1)
         for axis, size in enumerate(x.shape):
             low, high = b.bounds.range(size)
-            if size.constant is None and low <= 1 <= high:
+            if size.constant is not None or not low <= 1 <= high:
+                continue
+            if size.dimensions & b.bounds.data:
+                b.equal(b.not_one(size), ONE)
+            else:
                 call.fail(
                     f"it names no axes, and axis {axis} of size {size} goes where that is 1: fix the "
                     "dimension, or bound it from 2, or name the axes in the model"
@@ -193,10 +198,7 @@ def _even(call: Call, size: Extent, number: int) -> Shape:
     if (exact := size.exact_quotient(number)) is not None:
         return (exact,) * number
     if call.opset < 18:
-        if size.constant is not None:
-            call.fail(f"an axis of size {size} can't be divided evenly among {number} outputs")
-        call.builder.equal(size // number * number, size)
-        return (size // number,) * number
+        return (_quotient(call, size, Extent.of(number), "an axis"),) * number
     bounds, chunk = call.builder.bounds, symbolic.ceil_divide(size, number)
     rests = [symbolic.maximum(size - chunk * place, ZERO, bounds) for place in range(number)]
     return tuple(symbolic.minimum(chunk, rest, bounds) for rest in rests)
@@ -210,13 +212,21 @@ def _blocks(call: Call) -> tuple[Value, Extent]:
     return x, Extent.of(size)
 
 
+def _quotient(call: Call, size: Extent, divisor: Extent, axis: str) -> Extent:
+    """Return the size of a part of an axis that is divided evenly: a call refuses other sizes."""
+    if (exact := size.exact_quotient(divisor)) is not None:
+        return exact
+    if size.constant is not None:
+        call.fail(f"{axis} of size {size} can't be divided by {divisor}")
+    call.builder.equal(size // divisor * divisor, size)
+    return size // divisor
+
+
 def _depth_to_space(call: Call) -> Value:
     x, block = _blocks(call)
     batch, channels, height, width = x.shape
     mode = call.text("mode", "DCR", ("DCR", "CRD"))
-    depth = channels.exact_quotient(block * block)
-    if depth is None:
-        call.fail(f"{channels} channels can't be divided by {block * block}")
+    depth = _quotient(call, channels, block * block, "axis 1 (channels)")
     if mode == "DCR":
         split: Shape = (batch, block, block, depth, height, width)
         order = (0, 3, 4, 1, 5, 2)
@@ -229,9 +239,8 @@ def _depth_to_space(call: Call) -> Value:
 def _space_to_depth(call: Call) -> Value:
     x, block = _blocks(call)
     batch, channels, height, width = x.shape
-    rows, columns = height.exact_quotient(block), width.exact_quotient(block)
-    if rows is None or columns is None:
-        call.fail(f"{height} by {width} can't be divided into blocks of {block}")
+    rows = _quotient(call, height, block, "axis 2 (height)")
+    columns = _quotient(call, width, block, "axis 3 (width)")
     split = call.builder.reshape(x, (batch, channels, rows, block, columns, block))
     mode = call.text("mode", "DCR", ("DCR", "CRD"))
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)

@@ -90,7 +90,9 @@ def _dropout(call: Call) -> tuple[Value, ...]:
     training = call.optional(2)
     everything = b.broadcast(b.constant(np.array(True)), x.shape, fold=False)
     if training is None or (training.known is not None and not training.known.any()):
-        return (x, everything) if call.wants(1) else (x,)
+        # Before opset 10 the mask has the data's type.
+        mask = b.cast(everything, x.type) if call.opset < 10 else everything
+        return (x, mask) if call.wants(1) else (x,)
     given = call.optional(1)
     ratio = b.scalar(0.5, _WIDE) if given is None else b.cast(b.reshape(given, ()), _WIDE)
     drops = b.where(b.reshape(training, ()), ratio, b.scalar(0, _WIDE))

@@ -19,8 +19,8 @@ from services.engine.domain.decompose.axes import (
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides, product
-from services.engine.domain.flow import Thing
-from services.engine.domain.values import Move, Value, extreme
+from services.engine.domain.flow import Round, Thing
+from services.engine.domain.values import FLOATS, Move, Value, extreme
 
 
 def _axes(call: Call, x: Value) -> tuple[int, ...]:
@@ -62,10 +62,14 @@ def _squares(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
 
 
 def _l2(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
-    total = _squares(b, x, axes, keep)
-    if total.type in (DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64):
-        return b.unary("sqrt", total)
-    return b.cast(b.unary("sqrt", b.cast(total, DataType.FLOAT64)), total.type)
+    return b.unary("sqrt", _squares(b, x, axes, keep))
+
+
+def _through_floats(reduction: Reduction, b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    """Compute with float64 for integers, cut off the fraction."""
+    if x.type in FLOATS:
+        return reduction(b, x, axes, keep)
+    return b.cast(reduction(b, b.cast(x, DataType.FLOAT64), axes, keep), x.type)
 
 
 def _log_sum(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
@@ -87,14 +91,20 @@ def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Val
 def _by_data(reduction: Reduction, call: Call, x: Value) -> Value:
     """Reduce along axes that data decide: they are brought together first."""
     b, axes = call.builder, call.input(1)
-    if axes.rank != 1 or axes.shape[0].constant is None:
+    keep = call.flag("keepdims", True)
+    removed = axes.shape[0].constant if axes.rank == 1 else None
+    if axes.rank != 1 or (removed is None and not keep):
         call.fail(f"its axes are {axes}, not a vector of known length")
     flags = flags_of(b, axes, x.rank)
+    if removed is None and not call.flag("noop_with_empty_axes"):
+        # None named are all.
+        none = b.binary("eq", b.extent(axes.shape[0], DataType.INT64), b.integer(0))
+        flags = b.where(none, b.integer(1), flags)
     result = reduction(b, gathered_last(b, x, flags), (1,), False)
-    if call.flag("keepdims", True):
+    if removed is None or keep:
         named = b.cast(flags, DataType.BOOL)
         return b.reshape(result, b.sizes(b.where(named, b.integer(1), b.integers(x.shape))))
-    return b.reshape(result, kept_sizes(b, x.shape, flags, axes.shape[0].constant))
+    return b.reshape(result, kept_sizes(b, x.shape, flags, removed))
 
 
 def _reduce(reduction: Reduction, call: Call) -> Value:
@@ -134,22 +144,29 @@ def _running_sum(b: Builder, x: Value, axis: int) -> Value:
 def _running_product(b: Builder, x: Value, axis: int) -> Value:
     """Multiply by what is 1, 2, 4, … places before: log n rounds (Hillis and Steele, 1986)."""
     size = x.shape[axis]
-    rounds = 31 if size.constant is None else max(size.constant - 1, 0).bit_length()
-    if not rounds:
-        return x
-    places = arange(b, size)
+    places, length = arange(b, size), b.extent(size, DataType.INT64)
     lifted = (size, *[Extent.of(1)] * (x.rank - 1 - axis))
 
-    def body(number: Value, state: list[Thing]) -> tuple[list[Value], list[Value]]:
-        (total,) = state
-        assert isinstance(total, Value)
-        before = b.binary("sub", places, b.binary("pow", b.integer(2), number))
+    def once(distance: Value, total: Value) -> Value:
+        before = b.binary("sub", places, distance)
         there = b.binary("le", b.integer(0), before)
         factor = b.gather(total, b.binary("max", before, b.integer(0)), axis)
         factor = b.where(b.reshape(there, lifted), factor, b.scalar(1, x.type))
-        return [b.binary("mul", total, factor)], []
+        return b.binary("mul", total, factor)
 
-    (result,), _ = b.repeat(Extent.of(rounds), [x], body)
+    if size.constant is not None:
+        for number in range(max(size.constant - 1, 0).bit_length()):
+            x = once(b.integer(1 << number), x)
+        return x
+
+    def body(number: Value, _: Value, state: list[Thing]) -> Round:
+        (total,) = state
+        assert isinstance(total, Value)
+        distance = b.binary("pow", b.integer(2), number)
+        wider = b.binary("mul", distance, b.integer(2))
+        return Round(b.binary("lt", wider, length), [once(distance, total)])
+
+    (result,), _ = b.loop(None, b.binary("lt", b.integer(1), length), [x], body)
     assert isinstance(result, Value)
     return result
 
@@ -187,9 +204,9 @@ OPERATORS = (
     Operator("CumProd", "composite", partial(_cumulative, _running_product, 1), 26),
     Operator("CumSum", "composite", partial(_cumulative, _running_sum, 0), 11),
     Operator("ReduceL1", "composite", partial(_reduce, _l1)),
-    Operator("ReduceL2", "composite", partial(_reduce, _l2)),
-    Operator("ReduceLogSum", "composite", partial(_reduce, _log_sum)),
-    Operator("ReduceLogSumExp", "composite", partial(_reduce, _log_sum_exp)),
+    Operator("ReduceL2", "composite", partial(_reduce, partial(_through_floats, _l2))),
+    Operator("ReduceLogSum", "composite", partial(_reduce, partial(_through_floats, _log_sum))),
+    Operator("ReduceLogSumExp", "composite", partial(_reduce, partial(_through_floats, _log_sum_exp))),
     Operator("ReduceMax", "atomic", partial(_reduce, partial(_plain, "reduce_max"))),
     Operator("ReduceMean", "composite", partial(_reduce, mean)),
     Operator("ReduceMin", "atomic", partial(_reduce, partial(_plain, "reduce_min"))),

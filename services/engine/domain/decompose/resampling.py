@@ -1,4 +1,4 @@
-"""Resizing: along each axis a gather of the nearest, or a product with a matrix of weights.
+"""Resizing: along each axis a gather of the nearest, or of the few around a place, which are weighted.
 
 Places, weights and sizes are computed by the same operators whether they are known when the plan is made
 (then they are constants of it) or only when data are there.
@@ -12,8 +12,10 @@ from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
-from services.engine.domain.extents import Extent, contiguous_strides
-from services.engine.domain.values import FLOATS, Move, Value
+from services.engine.domain.extents import Extent, contiguous_strides, product
+from services.engine.domain.values import INTEGERS, Move, Value, extreme
+
+ONE = Extent.of(1)
 
 _POSITIONS = (
     "half_pixel",
@@ -27,6 +29,8 @@ _ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _POLICIES = ("stretch", "not_larger", "not_smaller")
 _WIDE = DataType.FLOAT64
 LARGEST_SCALE = 1 << 20
+_FINEST_RATIO = 1 << 10
+"""Scales like 1.5 or 0.125 times a size are exact in floating point, so that a formula gives the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +82,7 @@ def _resize(call: Call) -> Value:
         call.fail("it needs its scales or sizes")
     if settings.position == "tf_crop_and_resize":
         wanted = _cropped(call, wanted)
-    for each in wanted:
-        x = _along(call, x, each, settings)
-    return x
+    return _resized(call, x, wanted, settings)
 
 
 def _upsample(call: Call) -> Value:
@@ -95,9 +97,15 @@ def _upsample(call: Call) -> Value:
             call.fail("attribute 'scales' is missing")
         factors = [b.scalar(float(scale), DataType.FLOAT32) for scale in given]
         wanted = _by_scales(call, x, axes, b.stack(factors))
+    return _resized(call, x, wanted, settings)
+
+
+def _resized(call: Call, x: Value, wanted: list[_Axis], settings: _Settings) -> Value:
+    wide = x if settings.mode == "nearest" else _widened(call, x)
+    resized = wide
     for each in wanted:
-        x = _along(call, x, each, settings)
-    return x
+        resized = _along(call, resized, each, settings)
+    return x if resized is wide else _narrowed(call.builder, resized, x.type)
 
 
 def _by_scales(call: Call, x: Value, axes: tuple[int, ...], scales: Value) -> list[_Axis]:
@@ -109,12 +117,12 @@ def _by_scales(call: Call, x: Value, axes: tuple[int, ...], scales: Value) -> li
         size = x.shape[axis]
         if scale.known is not None and not 0 < float(scale.known) < LARGEST_SCALE:
             call.fail(f"scale {float(scale.known)} is not in 0 to {LARGEST_SCALE}")
-        if scale.known is not None and float(scale.known).is_integer():
-            target = size * int(scale.known)
+        if scale.known is not None and (ratio := float(scale.known).as_integer_ratio())[1] <= _FINEST_RATIO:
+            target = size * ratio[0] // ratio[1]
         else:
             # In the scales' own precision: 10 · 0.7 is 7 there, and less in a wider one.
-            product = b.binary("mul", b.extent(size, scale.type), scale)
-            target = b.size(b.cast(b.unary("floor", product), DataType.INT64))
+            scaled = b.binary("mul", b.extent(size, scale.type), scale)
+            target = b.size(b.cast(b.unary("floor", scaled), DataType.INT64))
         wanted.append(_Axis(axis, size, target, b.cast(scale, _WIDE)))
     return wanted
 
@@ -173,12 +181,7 @@ def _along(call: Call, x: Value, each: _Axis, settings: _Settings) -> Value:
     if settings.mode == "nearest":
         resized = b.gather(x, _nearest(b, places, each.size, settings), axis)
     else:
-        if x.type not in FLOATS:
-            call.fail(f"{x} has no floating-point elements; only the mode 'nearest' takes it")
-        narrow = x.type is DataType.FLOAT16
-        wide = b.cast(x, DataType.FLOAT32) if narrow else x
-        weights = b.cast(_weights(b, places, each, settings), wide.type)
-        resized = b.cast(_weighted(b, wide, axis, weights), x.type)
+        resized = _weighted(b, x, each, places, settings)
     if each.start is None:
         return resized
     last = b.extent(each.size - 1, _WIDE)
@@ -237,11 +240,28 @@ def _nearest(b: Builder, places: Value, size: Extent, settings: _Settings) -> Va
     return b.cast(b.binary("max", b.binary("min", rounded, last), b.scalar(0, _WIDE)), DataType.INT64)
 
 
-def _weights(b: Builder, places: Value, each: _Axis, settings: _Settings) -> Value:
-    """Return [size, target] weights.
+def _widened(call: Call, x: Value) -> Value:
+    """Return numbers as floats that take what is computed with them."""
+    if x.type in (DataType.BOOL, DataType.INT64, DataType.UINT64, DataType.STRING):
+        call.fail(f"{x} has elements that are only taken as they are; use the mode 'nearest', or cast it")
+    wide = _WIDE if x.type in (DataType.INT32, DataType.UINT32) else DataType.FLOAT32
+    return x if x.type in (DataType.FLOAT32, DataType.FLOAT64) else call.builder.cast(x, wide)
 
-    The kernel is put down over the input and what is beside it, up to its reach; what lies beside counts for
-    the element at the edge, or, excluded, not at all.
+
+def _narrowed(b: Builder, x: Value, type_: DataType) -> Value:
+    """Return numbers in the type that they had; integers lose their fraction, not their range."""
+    if x.type is type_:
+        return x
+    if type_ in INTEGERS:
+        low, high = (b.scalar(extreme(type_, end), x.type) for end in (-1, 1))
+        x = b.binary("min", b.binary("max", x, low), high)
+    return b.cast(x, type_)
+
+
+def _weighted(b: Builder, x: Value, each: _Axis, places: Value, settings: _Settings) -> Value:
+    """Add up what is around each place, by weights that fall with the distance.
+
+    What lies beside the input is the element at its edge, or, excluded, nothing.
     """
 
     def number(value: float) -> Value:
@@ -252,30 +272,27 @@ def _weights(b: Builder, places: Value, each: _Axis, settings: _Settings) -> Val
     if settings.antialias:
         narrowing = b.binary("min", each.scale, number(1))
         reach = b.ceil(b.binary("div", reach, narrowing))
-    beside = b.size(b.cast(reach, DataType.INT64))
-    rows = each.size + beside * 2
-    index = b.binary("sub", b.cast(arange(b, rows), _WIDE), b.extent(beside, _WIDE))
-    gap = b.unary("abs", b.binary("sub", b.reshape(index, (rows, Extent.of(1))), places))
+    half = b.size(b.cast(reach, DataType.INT64))
+    taps = half * 2
+    steps = b.binary("sub", b.cast(arange(b, taps), _WIDE), b.extent(half - 1, _WIDE))
+    index = b.binary("add", b.unary("floor", places), b.reshape(steps, (taps, ONE)))
+    gap = b.unary("abs", b.binary("sub", index, places))
     if narrowing is not None:
         gap = b.binary("mul", gap, narrowing)
     weights = _triangle(b, gap) if settings.mode == "linear" else _keys(b, gap, settings.cubic)
-    last = b.extent(each.size - 1, _WIDE)
-    below, above = b.binary("lt", index, number(0)), b.binary("lt", last, index)
-    column = (rows, Extent.of(1))
-    none = number(0)
+    none, last = number(0), b.extent(each.size - 1, _WIDE)
     if settings.exclude:
-        weights = b.where(b.reshape(b.binary("or", below, above), column), none, weights)
+        outside = b.binary("or", b.binary("lt", index, none), b.binary("lt", last, index))
+        weights = b.where(outside, none, weights)
     if settings.exclude or settings.antialias:
         total = b.reduce("reduce_sum", weights, (0,), keep=True)
         weights = b.binary("div", weights, b.where(b.binary("eq", total, none), number(1), total))
-    inner = b.move(weights, (each.size, each.target), (each.target, Extent.of(1)), beside * each.target)
-    if settings.exclude:
-        return inner
-    place = b.reshape(b.cast(arange(b, each.size), _WIDE), (each.size, Extent.of(1)))
-    for outside, edge in ((below, none), (above, last)):
-        lost = b.reduce("reduce_sum", b.where(b.reshape(outside, column), weights, none), (0,), keep=True)
-        inner = b.binary("add", inner, b.where(b.binary("eq", place, edge), lost, none))
-    return inner
+    inside = b.cast(b.binary("max", b.binary("min", index, last), none), DataType.INT64)
+    outer, inner = (product(sizes) for sizes in (x.shape[: each.axis], x.shape[each.axis + 1 :]))
+    around = b.gather(b.reshape(x, (outer, each.size, inner)), inside, 1)
+    shares = b.reshape(b.cast(weights, x.type), (taps, each.target, ONE))
+    summed = b.reduce("reduce_sum", b.binary("mul", around, shares), (1,), keep=False)
+    return b.reshape(summed, (*x.shape[: each.axis], each.target, *x.shape[each.axis + 1 :]))
 
 
 def _triangle(b: Builder, gap: Value) -> Value:
@@ -294,18 +311,6 @@ def _keys(b: Builder, gap: Value, a: float) -> Value:
     near, far = polynomial(a + 2, -(a + 3), 0.0, 1.0), polynomial(a, -5 * a, 8 * a, -4 * a)
     outer = b.where(b.binary("lt", gap, b.scalar(2, _WIDE)), far, b.scalar(0, _WIDE))
     return b.where(b.binary("le", gap, b.scalar(1, _WIDE)), near, outer)
-
-
-def _weighted(b: Builder, x: Value, axis: int, weights: Value) -> Value:
-    """Multiply along an axis by [size, target]."""
-    order = [*(other for other in range(x.rank) if other != axis), axis]
-    turned = b.transpose(x, order)
-    if x.rank == 1:
-        turned = b.reshape(turned, (Extent.of(1), *x.shape))
-    result = b.matmul(turned, weights)
-    if x.rank == 1:
-        return b.reshape(result, (result.shape[-1],))
-    return b.transpose(result, [order.index(position) for position in range(x.rank)])
 
 
 def _repeated(b: Builder, x: Value, axis: int, times: Extent) -> Value:

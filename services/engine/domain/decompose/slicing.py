@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from libs.runtime.plan import DataType
 from services.engine.domain import symbolic
 from services.engine.domain.builder import Builder
-from services.engine.domain.decompose.axes import is_open
+from services.engine.domain.decompose.axes import flags_of, is_open
+from services.engine.domain.decompose.control import single
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Bounds, Extent, contiguous_strides
-from services.engine.domain.values import Move, Value
+from services.engine.domain.values import Move, Value, static
 
 ZERO = Extent.of(0)
+_LONGEST_STEP = 1 << 61
 
 
 def _slice(call: Call) -> Value:
@@ -23,21 +27,26 @@ def _slice(call: Call) -> Value:
         if starts is None or ends is None:
             call.fail("attribute 'starts' or 'ends' is missing")
         first, last = tuple(map(Extent.of, starts)), tuple(map(Extent.of, ends))
-        axes, steps = call.integers("axes"), None
+        axes, steps = call.integers("axes"), (1,) * len(first)
     else:
         if any(is_open(call, index) for index in range(1, 5)):
             return _slice_by_data(call, x)
         first, last = call.extents(1), call.extents(2)
+        known_steps = (1,) * len(first) if call.optional(4) is None else static(call.extents(4))
+        if known_steps is None or any(_is_either(call, index) for index in (*first, *last)):
+            return _slice_by_data(call, x)
+        steps = known_steps
         axes = None if call.optional(3) is None else call.static_integers(3)
-        steps = None if call.optional(4) is None else call.static_integers(4)
     axes = call.axes(tuple(range(len(first))) if axes is None else axes, x.rank)
-    steps = (1,) * len(axes) if steps is None else steps
     if not len(first) == len(last) == len(axes) == len(steps):
         call.fail(f"it has {len(first)} starts, {len(last)} ends, {len(axes)} axes and {len(steps)} steps")
     sizes, strides, offset = list(x.shape), list(contiguous_strides(x.shape)), ZERO
     for axis, start, end, step in zip(axes, first, last, steps, strict=True):
         if step == 0:
             call.fail("a step is 0")
+        # A step longer than the axis leaves it at once.
+        longest = max(call.builder.bounds.range(x.shape[axis])[1], 1)
+        step = max(min(step, longest), -longest)
         begin, sizes[axis] = _range(call, start, end, step, x.shape[axis])
         offset = offset + begin * strides[axis]
         strides[axis] = strides[axis] * step
@@ -53,11 +62,16 @@ def _slice_by_data(call: Call, x: Value) -> Value:
     if count is None:
         call.fail(f"its starts are {call.input(1)}, not a vector of known length")
     starts, ends = (b.cast(call.input(index), DataType.INT64) for index in (1, 2))
+    for value in [starts, ends, *(call.input(index) for index in (3, 4) if call.optional(index) is not None)]:
+        if value.rank != 1:
+            call.fail(f"its starts, ends, axes or steps are {value}, not a vector")
+        b.equal(value.shape[0], starts.shape[0])
     steps = b.broadcast(b.integer(1), (Extent.of(count),), fold=False)
     if call.optional(4) is not None:
         steps = b.cast(call.input(4), DataType.INT64)
     if is_open(call, 3):
         named = b.cast(call.input(3), DataType.INT64)
+        flags_of(b, named, rank)
         wide = (Extent.of(rank),)
         starts = b.scatter("scatter", b.broadcast(b.integer(0), wide, fold=False), named, starts)
         far = b.broadcast(b.integer(1 << 62), wide, fold=False)
@@ -75,6 +89,8 @@ def _slice_by_data(call: Call, x: Value) -> Value:
 
 def _taken(b: Builder, x: Value, axis: int, start: Value, end: Value, step: Value) -> Value:
     none, one = b.integer(0), b.integer(1)
+    # Longer steps leave the axis at once; as they are, their absolute value may exceed 64 bits.
+    step = b.binary("max", b.binary("min", step, b.integer(_LONGEST_STEP)), b.integer(-_LONGEST_STEP))
     size = b.extent(x.shape[axis], DataType.INT64)
     forward = b.binary("lt", none, step)
     low = b.where(forward, none, b.integer(-1))
@@ -118,72 +134,102 @@ def _capped(value: Extent, low: Extent, high: Extent, bounds: Bounds) -> Extent:
     return symbolic.minimum(symbolic.maximum(value, low, bounds), high, bounds)
 
 
-def _from_start(call: Call, index: Extent, size: Extent) -> Extent:
+def _is_either(call: Call, index: Extent) -> bool:
+    """Tell whether an index may count from the start or from the end."""
     low, high = call.builder.bounds.range(index)
-    if low >= 0:
-        return index
-    if high < 0:
-        return index + size
-    call.fail(f"it can't be told whether {index} counts from the start or from the end")
+    return low < 0 <= high
+
+
+def _from_start(call: Call, index: Extent, size: Extent) -> Extent:
+    return index if call.builder.bounds.range(index)[0] >= 0 else index + size
 
 
 def _pad(call: Call) -> Value:
     x, b = call.input(0), call.builder
-    modes = ("constant", "reflect", "edge", "wrap")
-    mode = call.text("mode", "constant", modes)
+    mode = call.text("mode", "constant", ("constant", "reflect", "edge", "wrap"))
     if call.opset < 11:
-        pads = tuple(map(Extent.of, call.integers("pads") or ()))
-        fill: float | None = call.number("value", 0.0)
+        widths = b.integers(call.integers("pads") or ())
+        fill = b.scalar(call.number("value", 0.0), x.type)
+        named = None
     else:
-        if any(is_open(call, index) for index in (1, 3)) or not _fill_is_known(call):
-            return _pad_by_data(call, x, mode)
-        pads, fill = call.extents(1), _fill(call)
-    axes = tuple(range(x.rank))
-    if call.opset >= 18 and call.optional(3) is not None:
-        axes = call.axes(call.static_integers(3), x.rank)
-    if len(pads) != 2 * len(axes):
-        call.fail(f"{len(pads)} paddings are given for {len(axes)} axes")
+        widths, value = call.input(1), call.optional(2)
+        fill = _nothing(b, x.type) if value is None else single(call, value)
+        named = call.optional(3) if call.opset >= 18 else None
+    count = x.rank if named is None else named.shape[0].constant if named.rank == 1 else None
+    if widths.rank != 1 or count is None or widths.shape[0].constant != 2 * count:
+        call.fail(f"paddings {widths} are given for {x}, axes {named}; there must be two for each axis")
+    pads = b.elements(widths)
+    axes = tuple(range(x.rank)) if named is None else _constants(b, named)
+    if pads is None or axes is None:
+        return _pad_by_data(b, x, widths, named, fill, mode)
+    axes = call.axes(axes, x.rank)
     before, after = [ZERO] * x.rank, [ZERO] * x.rank
     for position, axis in enumerate(axes):
-        before[axis], after[axis] = pads[position], pads[len(axes) + position]
-    x = _cropped(call, x, before, after)
+        before[axis], after[axis] = pads[position], pads[count + position]
+    if fill.known is None or x.type is DataType.STRING or not _is_plain(b, x, before, after, mode):
+        return _pad_by_data(b, x, b.integers([*before, *after]), None, fill, mode)
+    x = _cropped(b, x, before, after)
     if mode == "constant":
-        return _filled(b, x, before, after, fill)
+        return _filled(b, x, before, after, fill.known.item())
     for axis in range(x.rank):
-        x = _repeated(call, x, axis, before[axis], after[axis], mode)
+        x = _repeated(b, x, axis, before[axis], after[axis], mode)
     return x
 
 
-def _fill_is_known(call: Call) -> bool:
-    value = call.optional(2)
-    return value is None or value.known is not None
+def _nothing(b: Builder, type_: DataType) -> Value:
+    return b.constant(np.array("", np.object_)) if type_ is DataType.STRING else b.scalar(0, type_)
 
 
-def _pad_by_data(call: Call, x: Value, mode: str) -> Value:
+def _constants(b: Builder, value: Value) -> tuple[int, ...] | None:
+    found = b.elements(value)
+    return None if found is None else static(tuple(found))
+
+
+def _is_plain(b: Builder, x: Value, before: Sequence[Extent], after: Sequence[Extent], mode: str) -> bool:
+    """Tell whether it surely is one copy for each side, and one for the middle."""
+    bounds = b.bounds
+    for size, *pads in zip(x.shape, before, after, strict=True):
+        inner = size
+        for pad in pads:
+            low, high = bounds.range(pad)
+            if low < 0 < high:
+                return False
+            inner = inner + (pad if low < 0 else ZERO)
+        room = {"reflect": inner - 1, "wrap": inner}.get(mode)
+        widest = [pad for pad in pads if bounds.range(pad)[1] > 0]
+        if mode == "edge" and widest and not bounds.positive(inner):
+            return False
+        if room is not None and not all(bounds.at_least(room, pad) for pad in widest):
+            return False
+    return True
+
+
+def _pad_by_data(b: Builder, x: Value, pads: Value, axes: Value | None, fill: Value, mode: str) -> Value:
     """Pad by widths that data decide: along each axis, which element comes where is computed."""
-    b, rank = call.builder, x.rank
-    pads = b.cast(call.input(1), DataType.INT64)
-    axes = call.optional(3) if call.opset >= 18 else None
-    count = rank if axes is None else axes.shape[0].constant if axes.rank == 1 else None
-    if pads.rank != 1 or count is None or pads.shape[0].constant != 2 * count:
-        call.fail(f"paddings {pads} are given for {x}, axes {axes}; there must be two for each axis")
-    half = (Extent.of(count),)
-    ends = [b.move(pads, half, (Extent.of(1),), start) for start in (0, count)]
+    rank, count = x.rank, pads.shape[0] // 2
+    pads = b.cast(pads, DataType.INT64)
+    ends = [b.move(pads, (count,), (Extent.of(1),), start) for start in (ZERO, count)]
     if axes is not None:
+        flags_of(b, axes, rank)
         none = b.broadcast(b.integer(0), (Extent.of(rank),), fold=False)
         ends = [b.scatter("scatter", none, b.cast(axes, DataType.INT64), end) for end in ends]
-    value = call.optional(2)
-    fill = b.scalar(0, x.type) if value is None else b.reshape(value, ())
     outside: Value | None = None
+    none = b.integer(0)
     for axis in range(rank):
-        before, after = (b.gather(end, b.integer(axis), 0) for end in ends)
+        front, back = (b.gather(end, b.integer(axis), 0) for end in ends)
+        if all(end.known is not None and not end.known.any() for end in (front, back)):
+            continue
+        # What is taken away goes first: the others repeat what is left.
+        cut, cut_back = (b.binary("max", b.unary("neg", end), none) for end in (front, back))
         size = b.extent(x.shape[axis], DataType.INT64)
-        total = b.binary("add", b.binary("add", before, size), after)
-        target = b.size(b.binary("max", total, b.integer(0)))
-        places = b.binary("sub", arange(b, target), before)
-        x = b.gather(x, _folded(b, places, size, mode), axis)
+        size = b.binary("sub", b.binary("sub", size, cut), cut_back)
+        front, back = (b.binary("max", end, none) for end in (front, back))
+        target = b.size(b.binary("add", b.binary("add", front, size), back))
+        places = b.binary("sub", arange(b, target), front)
+        inner = _folded(b, places, size, mode)
+        x = b.gather(x, b.binary("add", inner, cut), axis)
         if mode == "constant":
-            there = b.binary("and", b.binary("le", b.integer(0), places), b.binary("lt", places, size))
+            there = b.binary("and", b.binary("le", none, places), b.binary("lt", places, size))
             lifted = b.reshape(b.unary("not", there), (target, *[Extent.of(1)] * (rank - 1 - axis)))
             outside = lifted if outside is None else b.binary("or", outside, lifted)
     return x if outside is None else b.where(outside, fill, x)
@@ -202,31 +248,17 @@ def _folded(b: Builder, places: Value, size: Value, mode: str) -> Value:
     return b.binary("max", b.binary("min", places, last), none)
 
 
-def _fill(call: Call) -> float:
-    value = call.optional(2)
-    if value is None:
-        return 0
-    if value.known is None or value.known.size != 1:
-        call.fail("input 2, what is filled in, must be one constant")
-    filling: float = value.known.reshape(-1)[0].item()
-    return filling
-
-
-def _cropped(call: Call, x: Value, before: list[Extent], after: list[Extent]) -> Value:
+def _cropped(b: Builder, x: Value, before: list[Extent], after: list[Extent]) -> Value:
     """Carry out negative paddings, and set them to 0."""
-    bounds = call.builder.bounds
     sizes, strides, offset = list(x.shape), contiguous_strides(x.shape), ZERO
     for pads, front in ((before, True), (after, False)):
         for axis, pad in enumerate(pads):
-            low, high = bounds.range(pad)
-            if low >= 0:
+            if b.bounds.range(pad)[0] >= 0:
                 continue
-            if high > 0:
-                call.fail(f"it can't be told whether padding {pad} adds or takes away")
             sizes[axis] = sizes[axis] + pad
             offset = offset - pad * strides[axis] if front else offset
             pads[axis] = ZERO
-    return x if tuple(sizes) == x.shape else call.builder.move(x, tuple(sizes), strides, offset)
+    return x if tuple(sizes) == x.shape else b.move(x, tuple(sizes), strides, offset)
 
 
 def _filled(
@@ -241,15 +273,11 @@ def _filled(
     return b.raster(x.type, shape, [move], fill=fill)
 
 
-def _repeated(call: Call, x: Value, axis: int, before: Extent, after: Extent, mode: str) -> Value:
+def _repeated(b: Builder, x: Value, axis: int, before: Extent, after: Extent, mode: str) -> Value:
     """Pad along one axis with elements of the axis itself."""
     if before.constant == 0 and after.constant == 0:
         return x
     size, own = x.shape[axis], contiguous_strides(x.shape)
-    room = {"edge": Extent.of(1 << 62), "reflect": size - 1, "wrap": size}[mode]
-    for pad in (before, after):
-        if call.builder.bounds.range(room - pad)[1] < 0:
-            call.fail(f"padding {pad} in mode {mode!r} exceeds what axis {axis} of {x} has")
     shape = (*x.shape[:axis], before + size + after, *x.shape[axis + 1 :])
     strides = contiguous_strides(shape)
     step = own[axis]
@@ -265,7 +293,7 @@ def _repeated(call: Call, x: Value, axis: int, before: Extent, after: Extent, mo
         return Move(x, sizes, steps, source, strides, start * strides[axis])
 
     front, behind = sources
-    return call.builder.raster(
+    return b.raster(
         x.type,
         shape,
         [
