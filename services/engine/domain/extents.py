@@ -331,12 +331,28 @@ class Bounds:
         """Tell whether `extent` ≥ 1 for all sizes; False also means "not known"."""
         return self.at_least(extent, 1)
 
+    def within(self, dimensions: Iterable[str]) -> Bounds:
+        """Return what is known of some dimensions alone; those that hang together with data still do."""
+        names = frozenset(dimensions)
+        return Bounds(
+            {name: self.ranges[name] for name in sorted(names)},
+            self._linked(self.data) & names,
+            tuple(pair for pair in self.equal if pair[0].dimensions | pair[1].dimensions <= names),
+        )
+
+    def _linked(self, dimensions: Iterable[str]) -> set[str]:
+        """Return dimensions and all that equalities tie them to, directly or through others."""
+        linked, before = set(dimensions), -1
+        while len(linked) != before:
+            before = len(linked)
+            for left, right in self.equal:
+                if not linked.isdisjoint(left.dimensions | right.dimensions):
+                    linked |= left.dimensions | right.dimensions
+        return linked
+
     def samples(self, dimensions: Iterable[str]) -> Iterator[dict[str, int]]:
         """Yield sizes to try where nothing is proved: the corners of a few dimensions, and points inside."""
-        wanted = set(dimensions)
-        for left, right in self.equal:
-            if not wanted.isdisjoint(left.dimensions | right.dimensions):
-                wanted |= left.dimensions | right.dimensions
+        wanted = self._linked(dimensions)
         if not wanted.isdisjoint(self.data):
             return
         for sizes in self._samples(sorted(wanted)):

@@ -25,7 +25,7 @@ from services.engine.domain.composed import (
     sizes_in,
     written_by,
 )
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.extents import Extent
 from services.engine.domain.merge.rewrite import joined_origin, with_views
 from services.engine.domain.program import (
     ComputeInstruction,
@@ -243,7 +243,6 @@ class _Partitioner:
                     inputs[value] = kind
         outputs = sorted(value for value in written if value in crossing)
         names = sorted(sizes)
-        bounds = composed.bounds
         new = {value: number for number, value in enumerate((*inputs, *constants, *sorted(written)))}
         kinds = [composed.values[value] for value in new]
         program = Program(
@@ -252,11 +251,7 @@ class _Partitioner:
             outputs=tuple(NamedValue(str(value), new[value]) for value in outputs),
             constants={new[value]: array for value, array in constants.items()},
             instructions=tuple(_renumbered(instruction, new) for instruction in level.straight),
-            bounds=Bounds(
-                {name: bounds.ranges[name] for name in names},
-                bounds.data & sizes,
-                tuple(pair for pair in bounds.equal if pair[0].dimensions | pair[1].dimensions <= sizes),
-            ),
+            bounds=self._composed.bounds.within(sizes),
             equalities=tuple((each.left, each.right, each.origin) for each in level.equalities),
         )
         self._parts.append(program)
