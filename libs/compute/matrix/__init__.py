@@ -1,0 +1,1 @@
+"""Functions with numpy's names: one file per kind."""
