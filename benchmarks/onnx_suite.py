@@ -9,7 +9,7 @@ import resource
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,14 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
-from libs.runtime.codec import decode, encode
-from libs.runtime.program import Program
-from services.engine.pipeline import Stages, compile_model
+from benchmarks.onnx_peers import PEERS, Peer
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 MEMORY_BYTES = 6 * 1024**3
 """Of the process that runs cases."""
-
-Answer = Callable[[Sequence[Any]], Sequence[Any]]
-Peer = Callable[[onnx.ModelProto, Sequence[Sequence[Any]]], Answer]
-"""Makes a model ready; it may look at the shapes of the inputs that will come, for bounds of dimensions."""
+_EXPECTED_FAILURES = (
+    Path(__file__).parent.parent / "tests" / "conformance" / "engine" / "expected_failures.txt"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +38,6 @@ class Case:
     name: str
     test: Any
 
-    @property
-    def operators(self) -> str:
-        """The operators that it is made of, those of bodies apart."""
-        graph = load(self)[0].graph
-        return "+".join(sorted({node.op_type for node in graph.node}))
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -56,6 +47,8 @@ class Outcome:
     name: str
     verdict: str
     reason: str = ""
+    operators: tuple[str, ...] = ()
+    """What its graph is made of, bodies apart."""
 
 
 def cases(kinds: Sequence[str] = KINDS) -> list[Case]:
@@ -63,6 +56,12 @@ def cases(kinds: Sequence[str] = KINDS) -> list[Case]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # making the cases divides by 0 on purpose
         return [Case(kind, test.name, test) for kind in kinds for test in load_model_tests(kind=kind)]
+
+
+def expected_failures() -> dict[str, str]:
+    """Return the reason for which a case doesn't pass on the decomposed path, by the case's name."""
+    lines = [line for line in _EXPECTED_FAILURES.read_text().splitlines() if line and line[0] != "#"]
+    return {name: reason.strip() for name, _, reason in (line.partition(":") for line in lines)}
 
 
 def load(case: Case) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
@@ -116,82 +115,21 @@ def _read(path: Path, type_: onnx.TypeProto) -> Any:
     return convert(content)
 
 
-def decomposed(model: onnx.ModelProto, inputs: Sequence[Sequence[Any]]) -> Answer:
-    """Our own path and nothing else: decomposed, merged, a plan as bytes, and back, run by the runtime."""
-    plan = compile_model(
-        model.SerializeToString(), _bounds(model, inputs), "the suite", Stages(lambda stage: None)
-    ).plan
-    program = Program(decode(encode(plan)))
-    names, outputs = _inputs(model), [output.name for output in model.graph.output]
-
-    def answer(given: Sequence[Any]) -> Sequence[Any]:
-        got = program.run(dict(zip(names, given, strict=False)))
-        return [got[name] for name in outputs]
-
-    return answer
-
-
-def _inputs(model: onnx.ModelProto) -> list[str]:
-    constants = {tensor.name for tensor in model.graph.initializer}
-    return [port.name for port in model.graph.input if port.name not in constants]
-
-
-def _bounds(model: onnx.ModelProto, inputs: Sequence[Sequence[Any]]) -> dict[str, tuple[int, int]]:
-    """Return bounds for dimensions that cases give sizes beyond the default of 1 to 4,096."""
-    wanted: dict[str, tuple[int, int]] = {}
-    ports = {port.name: port for port in model.graph.input}
-    for given in inputs:
-        for name, array in zip(_inputs(model), given, strict=False):
-            sizes = ports[name].type.tensor_type.shape.dim
-            for size, length in zip(sizes, getattr(array, "shape", ()), strict=False):
-                if size.dim_param and not 1 <= length <= 4096:
-                    wanted[size.dim_param] = (min(length, 1), max(length, 4096))
-    return wanted
-
-
-def onnxruntime(model: onnx.ModelProto, inputs: Sequence[Sequence[Any]]) -> Answer:
-    """Run with ONNX Runtime, as it comes."""
-    import onnxruntime as ort
-
-    ort.set_default_logger_severity(4)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    names = [port.name for port in session.get_inputs()]
-
-    def answer(given: Sequence[Any]) -> Sequence[Any]:
-        found: Sequence[Any] = session.run(None, dict(zip(names, given, strict=False)))
-        return found
-
-    return answer
-
-
-def reference(model: onnx.ModelProto, inputs: Sequence[Sequence[Any]]) -> Answer:
-    """Run with the onnx package's own evaluator."""
-    from onnx.reference import ReferenceEvaluator
-
-    evaluator, names = ReferenceEvaluator(model), _inputs(model)
-
-    def answer(given: Sequence[Any]) -> Sequence[Any]:
-        found: Any = evaluator.run(None, dict(zip(names, given, strict=False)))
-        return list(found)
-
-    return answer
-
-
-PEERS: Mapping[str, Peer] = {
-    "isthmus": decomposed,
-    "onnxruntime": onnxruntime,
-    "reference": reference,
-}
-
-
 def run(case: Case, peer: Peer) -> Outcome:
     """Run a case, with the suite's own comparison: types, shapes, and its tolerances."""
     model, sets = load(case)
+    operators = tuple(sorted({_name(node) for node in model.graph.node}))
+
+    def outcome(verdict: str, error: BaseException | None = None) -> Outcome:
+        return Outcome(case.kind, case.name, verdict, "" if error is None else _short(error), operators)
+
     try:
         answer = peer(model, [given for given, _ in sets])
         results = [answer(given) for given, _ in sets]
+    except MemoryError as error:
+        return outcome("crashed", error)
     except Exception as error:  # whatever a peer says of a model that it doesn't take
-        return Outcome(case.kind, case.name, "refused", _short(error))
+        return outcome("refused", error)
     for found, (_, expected) in zip(results, sets, strict=True):
         try:
             with np.errstate(all="ignore"):
@@ -199,12 +137,24 @@ def run(case: Case, peer: Peer) -> Outcome:
                     list(expected), list(found), rtol=case.test.rtol, atol=case.test.atol
                 )
         except Exception as error:  # an AssertionError, or what can't be compared at all
-            return Outcome(case.kind, case.name, "wrong", _short(error))
-    return Outcome(case.kind, case.name, "passed")
+            return outcome("wrong", error)
+    return outcome("passed")
+
+
+def _name(node: onnx.NodeProto) -> str:
+    return f"{node.domain}:{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
 
 
 def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: " + " ".join(str(error).split())[:240]
+
+
+def run_inline(chosen: Sequence[Case], peer: str) -> Iterator[Outcome]:
+    """Run cases in this process: quickest, and what crashes or hangs does so here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case in chosen:
+            yield run(case, PEERS[peer])
 
 
 def run_all(
@@ -232,7 +182,8 @@ def run_all(
                 verdict = "hung"
                 break
             try:
-                yield Outcome(**json.loads(ours.recv()))
+                told = json.loads(ours.recv())
+                yield Outcome(**{**told, "operators": tuple(told["operators"])})
             except EOFError:
                 break
             place += 1
@@ -251,14 +202,4 @@ def _work(chosen: Sequence[Case], peer: str, pipe: Connection) -> None:
     os.dup2(silence, 2)  # warnings of C++ code
     warnings.simplefilter("ignore")
     for case in chosen:
-        outcome = run(case, PEERS[peer])
-        pipe.send(
-            json.dumps(
-                {
-                    "kind": outcome.kind,
-                    "name": outcome.name,
-                    "verdict": outcome.verdict,
-                    "reason": outcome.reason,
-                }
-            )
-        )
+        pipe.send(json.dumps(asdict(run(case, PEERS[peer]))))

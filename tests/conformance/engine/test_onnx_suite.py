@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from benchmarks.onnx_suite import cases, run_all
+from benchmarks.onnx_suite import cases, expected_failures, run_all
 from libs.runtime.atomic import operator_count
 
-LIST = Path(__file__).parent / "expected_failures.txt"
 pytestmark = pytest.mark.timeout(900)
-
-
-def expected_failures() -> dict[str, str]:
-    """Return the reason by the case's name."""
-    lines = [line for line in LIST.read_text().splitlines() if line and not line.startswith("#")]
-    return {name: reason.strip() for name, _, reason in (line.partition(":") for line in lines)}
 
 
 def test_every_case_passes_but_those_that_are_listed() -> None:
@@ -29,7 +20,11 @@ def test_every_case_passes_but_those_that_are_listed() -> None:
         f"{each.name}: {each.verdict}: {each.reason}" for each in failed.values() if each.name not in known
     ]
     assert not new, "\n".join(new)
-    assert not known.keys() - failed.keys(), "these pass now; take them off the list"
+    # What is random passes now and then.
+    better = [
+        name for name, reason in known.items() if name not in failed and not reason.startswith("random")
+    ]
+    assert not better, "these pass now; take them off the list"
 
 
 def test_there_are_fewer_operators_than_mnn_has() -> None:
