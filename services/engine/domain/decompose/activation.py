@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
+from services.engine.domain.decompose.elementwise import log_of_1_and
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, product
-from services.engine.domain.values import Value
+from services.engine.domain.values import FLOATS, Value
 
 
 def _relu(call: Call) -> Value:
@@ -74,12 +76,27 @@ def _thresholded(call: Call) -> Value:
 
 
 def _shrink(call: Call) -> Value:
-    x, b = call.floats(call.input(0)), call.builder
-    limit, bias = call.number("lambd", 0.5), b.scalar(call.number("bias", 0.0), x.type)
-    low = b.binary("lt", x, b.scalar(-limit, x.type))
-    high = b.binary("lt", b.scalar(limit, x.type), x)
-    inner = b.where(high, b.binary("sub", x, bias), b.scalar(0, x.type))
-    return b.where(low, b.binary("add", x, bias), inner)
+    x, b = call.input(0), call.builder
+    limit, bias = call.number("lambd", 0.5), call.number("bias", 0.0)
+    if x.type in FLOATS:
+        return _shrunk(b, x, -limit, limit, bias)
+    if x.type is DataType.UINT64 or not (bias.is_integer() and max(abs(bias), abs(limit)) < _MOST):
+        return b.cast(_shrunk(b, b.cast(x, DataType.FLOAT64), -limit, limit, bias), x.type)
+    # Of whole numbers those below −λ are those below its ceiling.
+    whole = b.cast(x, DataType.INT64)
+    return b.cast(_shrunk(b, whole, math.ceil(-limit), math.floor(limit), int(bias)), x.type)
+
+
+_MOST = 2.0**62
+"""What comes near the ends of 64 bits is computed with in floats."""
+
+
+def _shrunk(b: Builder, x: Value, low: float, high: float, bias: float) -> Value:
+    """Return x + bias where x is below `low`, x − bias where it is above `high`, else 0."""
+    zero, added = b.scalar(0, x.type), b.scalar(bias, x.type)
+    below, above = b.binary("lt", x, b.scalar(low, x.type)), b.binary("lt", b.scalar(high, x.type), x)
+    inner = b.where(above, b.binary("sub", x, added), zero)
+    return b.where(below, b.binary("add", x, added), inner)
 
 
 def sigmoid(b: Builder, x: Value) -> Value:
@@ -116,8 +133,7 @@ def _hard_swish(call: Call) -> Value:
 
 def _softplus_of(b: Builder, x: Value) -> Value:
     """Return max(x, 0) + log(1 + exp(−|x|)), which never overflows."""
-    small = b.unary("exp", b.unary("neg", b.unary("abs", x)))
-    tail = b.unary("log", b.binary("add", b.scalar(1, x.type), small))
+    tail = log_of_1_and(b, b.unary("exp", b.unary("neg", b.unary("abs", x))))
     return b.binary("add", b.binary("max", x, b.scalar(0, x.type)), tail)
 
 

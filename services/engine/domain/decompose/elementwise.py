@@ -175,18 +175,16 @@ def _sinh(call: Call) -> Value:
     return b.where(b.binary("lt", b.unary("abs", x), one), near, _exponentials(b, x, "sub"))
 
 
-def _log_of_1_and(b: Builder, x: Value) -> Value:
+def log_of_1_and(b: Builder, x: Value) -> Value:
     """Return log(1 + x), exact for small x too: what rounding adds to 1 + x is taken out as a ratio.
 
-    W. Kahan, in "HP-15C advanced functions handbook" (1982).
+    `x` is finite. W. Kahan, in "HP-15C advanced functions handbook" (1982).
     """
     one = b.scalar(1, x.type)
     total = b.binary("add", one, x)
     added = b.binary("sub", total, one)
-    plain = b.unary("log", total)
-    ratio = b.binary("mul", b.binary("div", plain, added), x)
-    lost = b.binary("or", b.binary("eq", added, b.scalar(0, x.type)), b.is_inf(total))
-    return b.where(lost, b.where(b.is_inf(total), plain, x), ratio)
+    ratio = b.binary("mul", b.binary("div", b.unary("log", total), added), x)
+    return b.where(b.binary("eq", added, b.scalar(0, x.type)), x, ratio)
 
 
 def _asinh(call: Call) -> Value:
@@ -196,7 +194,7 @@ def _asinh(call: Call) -> Value:
     small, large = _split(b, size)
     square = b.binary("mul", small, small)
     root = b.unary("sqrt", b.binary("add", square, one))
-    near = _log_of_1_and(b, b.binary("add", small, b.binary("div", square, b.binary("add", one, root))))
+    near = log_of_1_and(b, b.binary("add", small, b.binary("div", square, b.binary("add", one, root))))
     result = b.where(large, _log_of_double(b, size), near)
     return _odd(b, x, result)
 
@@ -208,7 +206,7 @@ def _acosh(call: Call) -> Value:
     small, large = _split(b, away)
     roots = (b.unary("sqrt", side) for side in (small, b.binary("add", small, b.scalar(2, x.type))))
     root = b.binary("mul", *roots)
-    return b.where(large, _log_of_double(b, x), _log_of_1_and(b, b.binary("add", small, root)))
+    return b.where(large, _log_of_double(b, x), log_of_1_and(b, b.binary("add", small, root)))
 
 
 _LARGE = {DataType.FLOAT16: 100.0, DataType.FLOAT32: 1e8, DataType.FLOAT64: 1e16}
@@ -237,7 +235,8 @@ def _atanh(call: Call) -> Value:
     x, b = call.floats(call.input(0)), call.builder
     size = b.unary("abs", x)
     ratio = b.binary("div", b.binary("add", size, size), b.binary("sub", b.scalar(1, x.type), size))
-    return _odd(b, x, b.binary("mul", _log_of_1_and(b, ratio), b.scalar(0.5, x.type)))
+    log = b.where(b.is_inf(ratio), ratio, log_of_1_and(b, ratio))
+    return _odd(b, x, b.binary("mul", log, b.scalar(0.5, x.type)))
 
 
 _UNARY = {

@@ -124,7 +124,8 @@ def _root_mean_square(call: Call) -> Value:
     work = _wider(call, x)
     square = mean(b, b.binary("mul", work, work), _trailing(call, x), True)
     spread = b.unary("sqrt", b.binary("add", square, b.scalar(call.number("epsilon", 1e-5), work.type)))
-    return b.binary("mul", b.cast(b.binary("div", work, spread), x.type), call.input(1))
+    normal, scale = b.cast(b.binary("div", work, spread), x.type), call.input(1)
+    return b.binary("mul", b.cast(normal, scale.type), scale)
 
 
 def _mean_variance(call: Call) -> Value:

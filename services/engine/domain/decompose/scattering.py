@@ -20,8 +20,17 @@ _REDUCTIONS = {
 }
 
 
-def _operator(call: Call) -> str:
-    return _REDUCTIONS[call.text("reduction", "none", tuple(_REDUCTIONS))]
+_OF_BOOLEANS = {"scatter_add": "scatter_max", "scatter_mul": "scatter_min"}
+
+
+def _written(call: Call, data: Value, indices: Value, updates: Value) -> Value:
+    """Return data with updates at indices, put there or combined as the node says; true and true is true."""
+    b, operator = call.builder, _REDUCTIONS[call.text("reduction", "none", tuple(_REDUCTIONS))]
+    if data.type is not DataType.BOOL or operator == "scatter":
+        return b.scatter(operator, data, indices, updates)
+    numbers = [b.cast(side, DataType.UINT8) for side in (data, updates)]
+    combined = b.scatter(_OF_BOOLEANS.get(operator, operator), numbers[0], indices, numbers[1])
+    return b.cast(combined, DataType.BOOL)
 
 
 def _elements(call: Call) -> Value:
@@ -33,8 +42,8 @@ def _elements(call: Call) -> Value:
     count = (product(indices.shape),)
     for size, other in zip(indices.shape, updates.shape, strict=True):
         b.equal(size, other)
-    written = b.scatter(
-        _operator(call),
+    written = _written(
+        call,
         b.reshape(x, (product(x.shape),)),
         b.reshape(flat, count),
         b.reshape(updates, count),
@@ -50,8 +59,8 @@ def _nd(call: Call) -> Value:
     taken, rest = x.shape[:depth], x.shape[depth:]
     flat = flat_of_tuples(b, taken, indices, depth)
     count = product(indices.shape[:-1])
-    written = b.scatter(
-        _operator(call),
+    written = _written(
+        call,
         b.reshape(x, (product(taken), *rest)),
         b.reshape(flat, (count,)),
         b.reshape(updates, (count, *rest)),

@@ -304,7 +304,29 @@ def _repeated(b: Builder, x: Value, axis: int, before: Extent, after: Extent, mo
     )
 
 
+def _center(call: Call) -> Value:
+    """Cut or pad both ends of axes to sizes; of what is odd, the first end loses or gets less."""
+    x, b = call.input(0), call.builder
+    wanted = call.sizes(1)
+    axes = call.axes(call.integers("axes") or tuple(range(x.rank)), x.rank)
+    if len(wanted) != len(axes):
+        call.fail(f"input 1, the shape, has {len(wanted)} sizes for {len(axes)} axes")
+    shape, box = list(x.shape), list(x.shape)
+    own = contiguous_strides(x.shape)
+    cut, padded = [ZERO] * x.rank, [ZERO] * x.rank
+    for axis, size in zip(axes, wanted, strict=True):
+        kept = symbolic.minimum(x.shape[axis], size, b.bounds)
+        cut[axis], padded[axis] = (x.shape[axis] - kept) // 2, (size - kept) // 2
+        shape[axis], box[axis] = size, kept
+    strides = contiguous_strides(tuple(shape))
+    offset = sum((a * c for a, c in zip(cut, own, strict=True)), ZERO)
+    start = sum((a * c for a, c in zip(padded, strides, strict=True)), ZERO)
+    move = Move(x, tuple(box), own, offset, strides, start)
+    return b.raster(x.type, tuple(shape), [move], fill=0)
+
+
 OPERATORS = (
+    Operator("CenterCropPad", "transform", _center, 18),
     Operator("Pad", "transform", _pad),
     Operator("Slice", "transform", _slice),
 )
