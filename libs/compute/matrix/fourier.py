@@ -31,6 +31,19 @@ from libs.compute.promotion import FLOATS, name_of
 from libs.compute.tensor import Tensor, asarray, tensors_of
 from libs.runtime.plan import DataType
 
+__all__ = [
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftshift",
+    "ifft",
+    "ifft2",
+    "ifftshift",
+    "irfft",
+    "rfft",
+    "rfftfreq",
+]
+
 MOST_POINTS = 1 << 22
 _SMALL = 32
 """Up to so many points are one product with a matrix."""

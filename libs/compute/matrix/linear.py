@@ -14,6 +14,19 @@ from libs.compute.promotion import FLOATS
 from libs.compute.tensor import Tensor, asarray, matmul, tensors_of
 from libs.runtime.plan import DataType
 
+__all__ = [
+    "cholesky",
+    "cond",
+    "det",
+    "inv",
+    "matrix_power",
+    "multi_dot",
+    "norm",
+    "qr",
+    "slogdet",
+    "solve",
+]
+
 MOST_POWER = 1 << 20
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from libs.common.errors import Invalid
 from libs.compute import indexing, ordering
+from libs.compute.arithmetic import is_nan
 from libs.compute.axes import axis_of
 from libs.compute.backend import Backend, Size, Value, int_or_none, product
 from libs.compute.linear import beside
@@ -140,7 +141,7 @@ def _extreme(what: str, a: Any, axis: int | None, keepdims: bool, *, smallest: b
     if smallest:
         value = b.elementwise("neg" if type_ in FLOATS else "not", value)
     if skip and type_ in FLOATS:
-        absent = ordering.is_nan(b, value)
+        absent = is_nan(b, value)
         nothing = b.known(b.reduce("reduce_min", b.cast(absent, DataType.UINT8), (place,), keep=False))
         if nothing is not None and nothing.any():
             raise Invalid(f"{what}: there is nothing but NaN")
