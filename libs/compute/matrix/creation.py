@@ -1,0 +1,438 @@
+"""Arrays from nothing: filled ones, counted ones, matrices with ones in certain places, windows."""
+
+from __future__ import annotations
+
+import math
+import operator as operators
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from libs.common.errors import Invalid
+from libs.compute.axes import axis_of
+from libs.compute.backend import MOST_AXES, Backend, Move, Shape, Size, int_or_none, product
+from libs.compute.eager import EAGER
+from libs.compute.matrix.exponential import log10
+from libs.compute.matrix.joining import concatenate, stack
+from libs.compute.matrix.rounding import floor
+from libs.compute.matrix.shaping import diagonal
+from libs.compute.matrix.trigonometry import cos
+from libs.compute.promotion import FLOATS, common_type, type_named
+from libs.compute.tensor import Tensor, array, asarray, tensors_of, together
+from libs.runtime.plan import DataType
+
+__all__ = [
+    "arange",
+    "array",
+    "asanyarray",
+    "asarray",
+    "ascontiguousarray",
+    "bartlett",
+    "blackman",
+    "copy",
+    "diag",
+    "diag_indices",
+    "diagflat",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
+    "geomspace",
+    "hamming",
+    "hanning",
+    "identity",
+    "indices",
+    "linspace",
+    "logspace",
+    "meshgrid",
+    "ones",
+    "ones_like",
+    "tri",
+    "tril",
+    "tril_indices",
+    "triu",
+    "triu_indices",
+    "vander",
+    "zeros",
+    "zeros_like",
+]
+
+
+def asanyarray(a: Any, dtype: object = None) -> Tensor:
+    """Return a tensor of what may be one already; the same as `asarray`."""
+    return asarray(a, dtype)
+
+
+def ascontiguousarray(a: Any, dtype: object = None) -> Tensor:
+    """Return a tensor of at least one axis; all tensors are contiguous."""
+    found = asarray(a, dtype)
+    return found if found.ndim else found.reshape(1)
+
+
+def copy(a: Any) -> Tensor:
+    """Return a tensor of elements that are its own."""
+    return array(a)
+
+
+def full(shape: Any, fill_value: Any, dtype: object = None, *, like: Any = None) -> Tensor:
+    """Return an array of a shape, filled with a value that broadcasts to it.
+
+    `like`: an array of the function that is traced; needed where `shape` has sizes that aren't known yet.
+    """
+    tensors = tensors_of(fill_value, *([] if like is None else [like]))
+    filling = tensors[0] if dtype is None else tensors[0].astype(dtype)
+    sizes = shape_of(shape, filling.backend)
+    return Tensor(filling.backend, filling.backend.broadcast(filling.value, sizes))
+
+
+def zeros(shape: Any, dtype: object = "float64", *, like: Any = None) -> Tensor:
+    """Return an array of zeros."""
+    return full(shape, 0, dtype, like=like)
+
+
+def ones(shape: Any, dtype: object = "float64", *, like: Any = None) -> Tensor:
+    """Return an array of ones."""
+    return full(shape, 1, dtype, like=like)
+
+
+def empty(shape: Any, dtype: object = "float64", *, like: Any = None) -> Tensor:
+    """Return an array of zeros: nothing that was never written is ever read."""
+    return full(shape, 0, dtype, like=like)
+
+
+def full_like(a: Any, fill_value: Any, dtype: object = None, *, shape: Any = None) -> Tensor:
+    """Return an array of the shape and type of another one, filled with a value."""
+    other = asarray(a)
+    return full(
+        other.shape if shape is None else shape,
+        fill_value,
+        other.type if dtype is None else dtype,
+        like=other,
+    )
+
+
+def zeros_like(a: Any, dtype: object = None, *, shape: Any = None) -> Tensor:
+    """Return zeros of the shape and type of another array."""
+    return full_like(a, 0, dtype, shape=shape)
+
+
+def ones_like(a: Any, dtype: object = None, *, shape: Any = None) -> Tensor:
+    """Return ones of the shape and type of another array."""
+    return full_like(a, 1, dtype, shape=shape)
+
+
+def empty_like(prototype: Any, dtype: object = None, *, shape: Any = None) -> Tensor:
+    """Return zeros of the shape and type of another array."""
+    return full_like(prototype, 0, dtype, shape=shape)
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) -> Tensor:
+    """Return numbers from `start` to below `stop` by `step`; with one number, from 0 to below that.
+
+    The numbers are Python's or numpy's; they are known when a function is traced.
+    """
+    if stop is None:
+        start, stop = 0, start
+    numbers = [_number("arange", each) for each in (start, stop, step)]
+    first, last, by = numbers
+    if by == 0:
+        raise Invalid("arange: the step is 0")
+    if not all(math.isfinite(each) for each in numbers):
+        raise Invalid(f"arange: it can't count from {first} to {last} by {by}")
+    whole = all(isinstance(each, int) for each in numbers)
+    count = -((first - last) // by) if whole else math.ceil((last - first) / by)
+    type_ = type_named(dtype) if dtype is not None else DataType.INT64 if whole else DataType.FLOAT64
+    counted = Tensor(EAGER, EAGER.arange(max(count, 0)))
+    if whole:
+        return (counted * by + first).astype(type_)
+    # As numpy does it: the step is the difference of the first two elements.
+    start_, second = (asarray(float(each)).astype(type_) for each in (first, first + by))
+    return (counted.astype(type_) * (second - start_) + start_).astype(type_)
+
+
+def _number(name: str, thing: Any) -> int | float:
+    if isinstance(thing, Tensor) and not thing.ndim:
+        thing = thing.item()
+    if isinstance(thing, SupportsIndex):
+        return operators.index(thing)
+    try:
+        return float(thing)
+    except (TypeError, ValueError):
+        raise Invalid(f"{name}: {str(thing)[:40]!r} is no number") from None
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: object = None,
+    axis: int = 0,
+) -> Any:
+    """Return `num` numbers evenly spaced from `start` to `stop`, along a new axis where those are arrays."""
+    if num < 0:
+        raise Invalid(f"linspace: num is {num}; it must be 0 or more")
+    parts = num - 1 if endpoint else num
+    kind = type_named("float64") if dtype is None else type_named(dtype)
+    type_ = common_type(*(asarray(each).type for each in (start, stop)), 1.0)
+    b, (first, last), _ = together(asarray(start), asarray(stop), dtype=type_)
+    low, high = Tensor(b, first), Tensor(b, last)
+    gap = high - low
+    rank = len(b.common_shape(low.shape, high.shape))
+    places = asarray(np.arange(num)).astype(type_).reshape(num, *[1] * rank)
+    # A step too small to be a number would lose the distance.
+    spaced = places * (gap / parts) if parts > 0 else places * gap
+    result = spaced + low
+    if endpoint and num > 1:
+        result = concatenate([result[:-1], (high + gap * 0).reshape(1, *result.shape[1:])])
+    if kind not in FLOATS:
+        result = floor(result)
+    result = result.astype(kind if dtype is not None else type_)
+    if axis != 0 and rank:
+        place = axis_of(axis, rank + 1)
+        order = list(range(1, rank + 1))
+        order.insert(place, 0)
+        result = result.transpose(order)
+    step = gap / parts if parts > 0 else full_like(gap, math.nan)
+    return (result, step) if retstep else result
+
+
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: object = None
+) -> Tensor:
+    """Return numbers evenly spaced on a logarithmic scale: `base` to the powers from `start` to `stop`."""
+    powers = linspace(start, stop, num, endpoint)
+    result: Tensor = asarray(base) ** powers
+    return result if dtype is None else result.astype(dtype)
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: object = None) -> Tensor:
+    """Return numbers from `start` to `stop`, each the same multiple of the one before it."""
+    low, high = asarray(start) + 0.0, asarray(stop) + 0.0
+    for each in (low, high):
+        known = each.backend.known(each.value)
+        if known is not None and not known.all():
+            raise Invalid("geomspace: it can't start or stop at 0")
+    # Both below 0: what is between is, too.
+    sign = full_like(low, 1.0) * _where_negative(low)
+    result = sign * logspace(log10(low * sign), log10(high * sign), num, endpoint, 10.0)
+    if num > 0:
+        parts = [low.reshape(1, *low.shape) + 0 * result[:1], result[1:]]
+        if endpoint and num > 1:
+            parts = [parts[0], result[1:-1], high.reshape(1, *high.shape) + 0 * result[:1]]
+        result = concatenate(parts)
+    return result if dtype is None else result.astype(dtype)
+
+
+def _where_negative(x: Tensor) -> Tensor:
+    """Return -1 where numbers are below 0, 1 elsewhere."""
+    return 1.0 - 2.0 * (x < 0).astype(x.type)
+
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype: object = "float64") -> Tensor:  # noqa: N803
+    """Return a matrix with ones on its `k`-th diagonal, zeros elsewhere."""
+    rows, columns = _side(N), _side(N if M is None else M)
+    found: Tensor = _columns(columns) - _rows(rows) == operators.index(k)
+    return found.astype(dtype)
+
+
+def identity(n: int, dtype: object = "float64") -> Tensor:
+    """Return a square matrix with ones on its diagonal."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: object = "float64") -> Tensor:  # noqa: N803
+    """Return a matrix with ones at and below its `k`-th diagonal."""
+    rows, columns = _side(N), _side(N if M is None else M)
+    return (_columns(columns) - _rows(rows) <= operators.index(k)).astype(dtype)
+
+
+def _side(size: Any) -> int:
+    side = operators.index(size)
+    return max(side, 0)
+
+
+def _rows(size: Size, b: Backend = EAGER) -> Tensor:
+    return Tensor(b, b.reshape(b.arange(size), (size, 1)))
+
+
+def _columns(size: Size, b: Backend = EAGER) -> Tensor:
+    return Tensor(b, b.arange(size))
+
+
+def tril(m: Any, k: int = 0) -> Tensor:
+    """Return matrices with zeros above the `k`-th diagonal."""
+    return _triangle(m, k, upper=False)
+
+
+def triu(m: Any, k: int = 0) -> Tensor:
+    """Return matrices with zeros below the `k`-th diagonal."""
+    return _triangle(m, k, upper=True)
+
+
+def _triangle(m: Any, k: int, *, upper: bool) -> Tensor:
+    x = asarray(m)
+    b = x.backend
+    if x.ndim == 1:
+        x = Tensor(b, b.broadcast(x.value, (x.shape[0], x.shape[0])))
+    if x.ndim < 2:
+        raise Invalid("a triangle is that of a matrix, not of a single number")
+    distance = _columns(x.shape[-1], b) - _rows(x.shape[-2], b)
+    kept = distance >= k if upper else distance <= k
+    return Tensor(b, b.where(kept.value, x.value, b.scalar(0, x.type)))
+
+
+def diag(v: Any, k: int = 0) -> Tensor:
+    """Return a matrix with a vector on its `k`-th diagonal; of a matrix, that diagonal."""
+    x = asarray(v)
+    if x.ndim == 2:
+        return diagonal(x, k)
+    if x.ndim != 1:
+        raise Invalid(f"diag takes a vector or a matrix, not {x.ndim} axes")
+    b, k = x.backend, operators.index(k)
+    size = x.shape[0] + abs(k)
+    wide = _columns(size, b) - _rows(size, b) == k
+    # The vector along rows or columns, moved by k.
+    padded = Tensor(b, b.scalar(0, x.type)) + _shifted(x, size, max(k, 0))
+    return Tensor(b, b.where(wide.value, padded.value, b.scalar(0, x.type)))
+
+
+def _shifted(x: Tensor, size: Size, offset: int) -> Tensor:
+    """Return a vector of `size` with `x` from `offset` on, zeros elsewhere."""
+    b = x.backend
+    move = Move(x.value, x.shape, (1,), 0, (1,), offset)
+    return Tensor(b, b.raster(x.type, (size,), [move], 0))
+
+
+def diagflat(v: Any, k: int = 0) -> Tensor:
+    """Return a matrix with the elements of an array on its `k`-th diagonal."""
+    return diag(asarray(v).reshape(-1), k)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803
+    """Return a matrix whose columns are powers of a vector, the highest first unless `increasing`."""
+    values = asarray(x)
+    if values.ndim != 1:
+        raise Invalid(f"vander takes a vector, not {values.ndim} axes")
+    count = values.shape[0] if N is None else operators.index(N)
+    type_ = common_type(values.type, 1)
+    powers = Tensor(values.backend, values.backend.arange(count))
+    base = values.astype(type_).reshape(-1, 1)
+    columns = base ** powers.astype(type_)
+    return columns if increasing else columns[:, ::-1]
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tensor, ...]:
+    """Return coordinate arrays of vectors; "xy": the first runs along columns, "ij": along rows."""
+    if indexing not in ("xy", "ij"):
+        raise Invalid(f"meshgrid: indexing is {indexing!r}; it must be 'xy' or 'ij'")
+    tensors = [each.reshape(-1) for each in tensors_of(*xi)]
+    rank = len(tensors)
+    if rank > MOST_AXES:
+        raise Invalid(f"meshgrid: {rank} vectors would make arrays of as many axes; at most {MOST_AXES}")
+    places = list(range(rank))
+    if indexing == "xy" and rank > 1:
+        places[:2] = [1, 0]
+    shaped = [
+        tensor.reshape(*[-1 if axis == place else 1 for axis in range(rank)])
+        for tensor, place in zip(tensors, places, strict=True)
+    ]
+    if sparse or not shaped:
+        return tuple(shaped)
+    b = shaped[0].backend
+    shape = b.common_shape(*(each.shape for each in shaped))
+    return tuple(Tensor(b, b.broadcast(each.value, shape)) for each in shaped)
+
+
+def indices(dimensions: Sequence[int], dtype: object = "int64", sparse: bool = False) -> Any:
+    """Return for each axis of a shape the places along it, as one array or, `sparse`, as a tuple."""
+    sizes = shape_of(dimensions, EAGER)
+    rank = len(sizes)
+    found = [
+        _columns(size).reshape(*[-1 if axis == place else 1 for axis in range(rank)]).astype(dtype)
+        for place, size in enumerate(sizes)
+    ]
+    if sparse:
+        return tuple(found)
+    if not found:
+        return zeros((0,), dtype)
+    return stack([Tensor(EAGER, EAGER.broadcast(each.value, sizes)) for each in found])
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Tensor, ...]:
+    """Return the indices of the main diagonal of an array of `ndim` axes of size `n`."""
+    return (arange(n),) * ndim
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, Tensor]:
+    """Return the indices of the lower triangle of an n×m matrix."""
+    return _where_true(tri(n, m, k, dtype=bool))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, Tensor]:
+    """Return the indices of the upper triangle of an n×m matrix."""
+    return _where_true(~tri(n, m, k - 1, dtype=bool))
+
+
+def _where_true(mask: Tensor) -> tuple[Tensor, Tensor]:
+    rows, columns = np.nonzero(mask.numpy())
+    return asarray(rows), asarray(columns)
+
+
+def _window(M: int, form: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: N803
+    count = int(M)
+    if count < 1:
+        return zeros((0,))
+    return ones((1,)) if count == 1 else form(arange(1 - count, count, 2))
+
+
+def hanning(M: int) -> Tensor:  # noqa: N803
+    """Return the Hann window of M points."""
+    return _cosines(M, 0.5, 0.5)
+
+
+def hamming(M: int) -> Tensor:  # noqa: N803
+    """Return the Hamming window of M points."""
+    return _cosines(M, 0.54, 0.46)
+
+
+def blackman(M: int) -> Tensor:  # noqa: N803
+    """Return the Blackman window of M points."""
+    return _cosines(M, 0.42, 0.5, 0.08)
+
+
+def _cosines(M: int, *weights: float) -> Tensor:  # noqa: N803
+    def form(n: Tensor) -> Tensor:
+        angle = math.pi * n / (M - 1)
+        parts = [weight * cos(place * angle) for place, weight in enumerate(weights)]
+        return sum(parts[1:], parts[0])
+
+    return _window(M, form)
+
+
+def bartlett(M: int) -> Tensor:  # noqa: N803
+    """Return the triangular window of M points that is 0 at its ends."""
+    return _window(M, lambda n: 1.0 - abs(n) / (M - 1))
+
+
+def shape_of(shape: Any, b: Backend) -> Shape:
+    """Return a shape that a caller gave: one size, or several. Raises Invalid for one below 0."""
+    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    if isinstance(shape, Tensor | np.ndarray) and shape.ndim:
+        given = tuple(asarray(shape).tolist())
+    sizes = tuple(operators.index(size) if isinstance(size, SupportsIndex) else size for size in given)
+    for size in sizes:
+        known = int_or_none(size)
+        if known is None and b is EAGER:
+            raise Invalid(
+                f"the size {str(size)[:80]} isn't known until the plan runs, or no integer; name an array of "
+                "the traced function: zeros(shape, like=x)"
+            )
+        if known is not None and known < 0:
+            raise Invalid(f"shape {list(sizes)} has a size below 0")
+    if int_or_none(product(sizes)) is None and b is EAGER:
+        raise Invalid(f"shape {list(sizes)} isn't known")
+    return sizes
