@@ -213,26 +213,39 @@ def _pad_by_data(b: Builder, x: Value, pads: Value, axes: Value | None, fill: Va
         flags_of(b, axes, rank)
         none = b.broadcast(b.integer(0), (Extent.of(rank),), fold=False)
         ends = [b.scatter("scatter", none, b.cast(axes, DataType.INT64), end) for end in ends]
-    outside: Value | None = None
-    none = b.integer(0)
-    for axis in range(rank):
+    before, after, cuts, sizes = list[Extent](), list[Extent](), list[Extent](), list[Extent]()
+    for axis, size in enumerate(x.shape):
         front, back = (b.gather(end, b.integer(axis), 0) for end in ends)
-        if all(end.known is not None and not end.known.any() for end in (front, back)):
-            continue
-        # What is taken away goes first: the others repeat what is left.
-        cut, cut_back = (b.binary("max", b.unary("neg", end), none) for end in (front, back))
-        size = b.extent(x.shape[axis], DataType.INT64)
-        size = b.binary("sub", b.binary("sub", size, cut), cut_back)
-        front, back = (b.binary("max", end, none) for end in (front, back))
-        target = b.size(b.binary("add", b.binary("add", front, size), back))
-        places = b.binary("sub", arange(b, target), front)
-        inner = _folded(b, places, size, mode)
-        x = b.gather(x, b.binary("add", inner, cut), axis)
-        if mode == "constant":
-            there = b.binary("and", b.binary("le", none, places), b.binary("lt", places, size))
-            lifted = b.reshape(b.unary("not", there), (target, *[Extent.of(1)] * (rank - 1 - axis)))
-            outside = lifted if outside is None else b.binary("or", outside, lifted)
-    return x if outside is None else b.where(outside, fill, x)
+        before.append(b.size(_above(b, front)))
+        after.append(b.size(_above(b, back)))
+        cuts.append(b.size(_above(b, b.unary("neg", front))))
+        sizes.append(size - cuts[-1] - b.size(_above(b, b.unary("neg", back))))
+    # What is taken away goes first: only what is left is repeated.
+    if tuple(sizes) != x.shape:
+        strides = contiguous_strides(x.shape)
+        start = sum((cut * stride for cut, stride in zip(cuts, strides, strict=True)), ZERO)
+        x = b.move(x, tuple(sizes), strides, start)
+    if mode == "constant":
+        return _filled_by_data(b, x, before, after, fill)
+    for axis, size in enumerate(x.shape):
+        target = before[axis] + size + after[axis]
+        if target != size:
+            places = b.binary("sub", arange(b, target), b.extent(before[axis], DataType.INT64))
+            x = b.gather(x, _folded(b, places, b.extent(size, DataType.INT64), mode), axis)
+    return x
+
+
+def _above(b: Builder, value: Value) -> Value:
+    return b.binary("max", value, b.integer(0))
+
+
+def _filled_by_data(
+    b: Builder, x: Value, before: Sequence[Extent], after: Sequence[Extent], fill: Value
+) -> Value:
+    if fill.known is not None and x.type is not DataType.STRING:
+        return _filled(b, x, before, after, fill.known.item())
+    there = b.broadcast(b.constant(np.array(False)), x.shape, fold=False)
+    return b.where(_filled(b, there, before, after, True), fill, _filled(b, x, before, after, 0))
 
 
 def _folded(b: Builder, places: Value, size: Value, mode: str) -> Value:
