@@ -58,7 +58,7 @@ async def test_a_run_that_doesnt_fit_fails_and_its_text_stays_here(cloud, agent_
 @pytest.mark.parametrize(
     ("plan", "says"),
     [
-        (_of_major(2), "model.plan: plan is of format 2.0; this runtime reads format 1: update the runtime"),
+        (_of_major(9), "model.plan: plan is of format 9.0; this runtime reads format 2: update the runtime"),
         (b"PK\x03\x04 no plan", "model.plan: plan: it can't be read: it is no plan, or it is damaged"),
     ],
 )

@@ -67,8 +67,8 @@ def test_a_model_goes_to_a_device_and_its_predictions_come_back(cloud: Cloud, ag
 
 def test_a_plan_of_another_major_version_is_refused_before_it_leaves(cloud: Cloud) -> None:
     foreign = plan_pb2.Plan.FromString(encode(linear_plan([1.0, -1.0])))
-    foreign.major = 2
+    foreign.major = 9
     with pytest.raises(CommandFailed) as refused:
         publish(cloud, "2", foreign.SerializeToString())
     assert refused.value.error["reason"] == "PLAN_VERSION"
-    assert "click.plan: plan is of format 2.0; this runtime reads format 1" in refused.value.error["message"]
+    assert "click.plan: plan is of format 9.0; this runtime reads format 2" in refused.value.error["message"]

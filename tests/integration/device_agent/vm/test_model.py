@@ -112,8 +112,8 @@ def _changed(**changes: Any) -> bytes:
     ("data", "says"),
     [
         (
-            _changed(major=2),
-            "model.plan: plan is of format 2.0; this runtime reads format 1: update the runtime",
+            _changed(major=9),
+            "model.plan: plan is of format 9.0; this runtime reads format 2: update the runtime",
         ),
         (_changed(model_digest="x"), "model.plan: plan: model_digest must be"),
         (b"PK\x03\x04", "it is no plan, or it is damaged"),

@@ -48,8 +48,8 @@ def test_a_plan_that_no_device_can_run_is_refused(with_model: Path) -> None:
     (with_model / "click.plan").write_bytes(good[:-1])
     with pytest.raises(Invalid, match=r"click\.plan: plan: "):
         read_task(with_model)
-    (with_model / "click.plan").write_bytes(b"\x08\x02" + good[2:])
-    with pytest.raises(Invalid, match=r"click\.plan: plan is of format 2\.0"):
+    (with_model / "click.plan").write_bytes(b"\x08\x09" + good[2:])
+    with pytest.raises(Invalid, match=r"click\.plan: plan is of format 9\.0"):
         read_task(with_model)
     with (with_model / "click.plan").open("wb") as file:
         file.truncate(256 * 1024**2 + 1)
