@@ -15,8 +15,8 @@ import threading
 from pathlib import Path
 
 from libs.common.fsio import write_atomic
-from services.engine.domain.explain import Origins
 from services.engine.domain.model import Made, Verdict
+from services.engine.domain.origins_json import origins_from_json, origins_to_json
 
 _SUFFIX = ".plan"
 _LONGEST_HEAD = 1 << 20
@@ -91,8 +91,7 @@ class PlanCache:
 def _encoded(made: Made, verdict: Verdict) -> bytes:
     head = {
         "digest": hashlib.sha256(made.plan).hexdigest(),
-        "operators": dict(made.origins.operators),
-        "rasters": made.origins.rasters,
+        "origins": origins_to_json(made.origins),
         "max_error": verdict.max_error,
         "comparisons": verdict.comparisons,
     }
@@ -107,8 +106,7 @@ def _decoded(content: bytes) -> Made | None:
         fields = json.loads(head)
         if fields["digest"] != hashlib.sha256(plan).hexdigest():
             return None
-        operators = {str(name): int(count) for name, count in fields["operators"].items()}
         verdict = Verdict(float(fields["max_error"]), int(fields["comparisons"]))
-        return Made(plan, Origins(operators, int(fields["rasters"])), verdict)
+        return Made(plan, origins_from_json(fields["origins"]), verdict)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -16,11 +16,11 @@ from libs.common.blobs import BlobRef
 from libs.common.errors import Invalid
 from libs.common.names import TenantName, shown
 from libs.common.paging import decode_token, encode_token, page_size
-from libs.runtime.atomic import ATOMICS
+from libs.runtime.atomic import ATOMICS, HOST
 from libs.runtime.numpy_types import DTYPES
 from libs.runtime.plan import DataType
+from services.engine.convert_explanation import explanation as explanation
 from services.engine.domain.decompose.operator import Operator
-from services.engine.domain.explain import Explanation, StepText, TensorText
 from services.engine.domain.limits import MAX_EXTERNAL_FILES, check_dimensions, check_external_path
 from services.engine.domain.model import Model, Stage
 from services.engine.domain.optimiser import Optimised
@@ -28,6 +28,7 @@ from services.engine.domain.reference import data_type
 
 Array = npt.NDArray[Any]
 MAX_INPUTS = 1024
+MAX_SIZES = 1024
 MAX_RANK = 8
 _KINDS = {
     "atomic": engine_pb2.OperatorSpec.KIND_ATOMIC,
@@ -36,11 +37,6 @@ _KINDS = {
     "static": engine_pb2.OperatorSpec.KIND_STATIC,
     "control": engine_pb2.OperatorSpec.KIND_CONTROL,
 }
-_LARGEST = 2**64 - 1
-MAX_STEPS_BYTES = 2 * 1024 * 1024
-"""Of the steps of an explanation, so that it stays below the limit of a message."""
-MAX_ORIGIN = 1024
-_FRAMING_BYTES = 8
 _MOST_ELEMENTS = 2**40
 _BITS = {
     DataType.INT4: 4,
@@ -83,6 +79,17 @@ def model_of(request: engine_pb2.OptimizeRequest | engine_pb2.ExplainRequest) ->
     return Model(BlobRef.from_proto(request.model), files)
 
 
+def sizes(request: engine_pb2.ExplainRequest) -> Mapping[str, int]:
+    """Return the sizes that figures are asked at; whether there are such dimensions the plan says."""
+    if len(request.sizes) > MAX_SIZES:
+        raise Invalid(
+            f"sizes: {len(request.sizes)} are more than {MAX_SIZES}",
+            reason="TOO_MANY",
+            metadata={"field": "sizes"},
+        )
+    return dict(sorted(request.sizes.items()))
+
+
 def subject(request: engine_pb2.ExplainRequest) -> tuple[Model | None, BlobRef | None]:
     """Return the (model, plan) to explain, one of which is None; raise Invalid for neither."""
     if request.HasField("model"):
@@ -116,62 +123,6 @@ def progress(event: Stage | Optimised) -> engine_pb2.OptimizeResponse:
             cached=event.cached,
         )
     )
-
-
-def explanation(found: Explanation) -> engine_pb2.Explanation:
-    """Return an explanation as a message."""
-    origins = found.origins
-    return engine_pb2.Explanation(
-        model_digest=found.model_digest,
-        inputs=[_tensor(each) for each in found.inputs],
-        outputs=[_tensor(each) for each in found.outputs],
-        dimensions=[
-            plan_pb2.Dimension(name=each.name, minimum=each.minimum, maximum=each.maximum)
-            for each in found.dimensions
-        ],
-        operators_before=_counts(origins.operators if origins else {}),
-        operators_after=_counts(found.operators),
-        steps=_steps(found.steps),
-        raster_count_before=origins.rasters if origins else 0,
-        raster_count_after=found.rasters,
-        constant_bytes=found.constant_bytes,
-        buffer_bytes=_count(found.buffer_bytes),
-    )
-
-
-def _steps(steps: Sequence[StepText]) -> list[engine_pb2.StepSpec]:
-    """Return the first steps, as many as a message holds."""
-    specs: list[engine_pb2.StepSpec] = []
-    room = MAX_STEPS_BYTES
-    for index, step in enumerate(steps):
-        spec = engine_pb2.StepSpec(
-            index=index,
-            operator=step.operator,
-            output=_tensor(step.output),
-            origin=step.origin[:MAX_ORIGIN],
-            calculations=_count(step.calculations),
-            moved_bytes=_count(step.moved_bytes),
-            region_count=step.regions,
-        )
-        room -= spec.ByteSize() + _FRAMING_BYTES
-        if room < 0:
-            break
-        specs.append(spec)
-    return specs
-
-
-def _count(value: int) -> int:
-    return min(max(value, 0), _LARGEST)
-
-
-def _tensor(text: TensorText) -> engine_pb2.TensorSpec:
-    return engine_pb2.TensorSpec(
-        name=text.name, type=plan_pb2.DataType.ValueType(int(text.type)), shape=text.shape
-    )
-
-
-def _counts(counts: Mapping[str, int]) -> list[engine_pb2.OperatorCount]:
-    return [engine_pb2.OperatorCount(operator=name, count=count) for name, count in counts.items()]
 
 
 # ---- inference ----
@@ -263,4 +214,5 @@ def operators(
         ],
         next_page_token=encode_token({"operator": page[-1]}) if len(names) > limit else "",
         atomic_operators=sorted(ATOMICS),
+        host_operators=sorted(HOST),
     )

@@ -13,13 +13,14 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from libs.common import errors
 from libs.common.errors import Error, Exhausted, Internal, Invalid
 from libs.common.rand import Randomness
-from services.engine.domain.explain import Origins
 from services.engine.domain.model import STAGES, Made, Stage, Verdict
+from services.engine.domain.origins_json import origins_from_json
 from services.engine.worker import JOB, MODEL, PLAN
 
 PROGRAM = (sys.executable, "-m", "services.engine.worker")
@@ -27,6 +28,7 @@ _LONGEST_LINE = 1 << 20
 _MOST_LINES = 64
 _LONGEST_TEXT = 4096
 _RETRY_S = 2.0
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _ERRORS = "stderr.txt"
 _log = logging.getLogger("isthmus.engine.crew")
 _KNOWN = {
@@ -97,9 +99,16 @@ class Crew:
             self._busy -= 1
 
     async def make(
-        self, folder: Path, dimensions: Mapping[str, tuple[int, int]], *, verify: bool
+        self,
+        folder: Path,
+        dimensions: Mapping[str, tuple[int, int]],
+        *,
+        verify: bool,
+        sizes: Mapping[str, int] = _NO_SIZES,
     ) -> AsyncGenerator[Stage | Made, None]:
         """Work on the model in `folder`: yield each stage that ends, then what was made.
+
+        Figures of what was decomposed are those at `sizes`.
 
         Closing the iterator kills the worker.
 
@@ -113,6 +122,7 @@ class Crew:
             "dimensions": {name: list(bounds) for name, bounds in dimensions.items()},
             "producer": self._producer,
             "verify": verify,
+            "sizes": dict(sizes),
             "memory_bytes": self._memory_bytes,
             "cpu_s": self._cpu_s,
         }
@@ -223,13 +233,12 @@ def _error(event: Mapping[str, Any]) -> Error:
 
 def _made(event: Mapping[str, Any], folder: Path, verified: bool) -> Made:
     result = event["result"]
-    operators = {str(name): int(count) for name, count in result["operators"].items()}
     error, comparisons = float(result["max_error"]), int(result["comparisons"])
     if not math.isfinite(error):
         raise ValueError("a worker's error is malformed")
     return Made(
         plan=(folder / PLAN).read_bytes(),
-        origins=Origins(operators, int(result["rasters"])),
+        origins=origins_from_json(result["origins"]),
         verdict=Verdict(error, comparisons) if verified else None,
     )
 

@@ -12,10 +12,10 @@ It runs in a process of its own (`services.engine.worker`), since it works on fi
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from libs.common.errors import Invalid
@@ -26,15 +26,18 @@ from services.engine.domain.assemble import assemble
 from services.engine.domain.check_program import check_program
 from services.engine.domain.composed import Composed
 from services.engine.domain.decompose.walk import decompose
-from services.engine.domain.explain import Origins
+from services.engine.domain.describe import describe
+from services.engine.domain.explanation import Origins
 from services.engine.domain.lower import lower
 from services.engine.domain.merge import merge
 from services.engine.domain.model import Stage
 from services.engine.domain.partition import Partitioned, partition
 from services.engine.domain.program import Program, RasterInstruction
+from services.engine.domain.sizing import sizes_of
 from services.engine.reading import read_model
 
 T = TypeVar("T")
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ def compile_model(
     producer: str,
     stages: Stages,
     folder: Path | None = None,
+    *,
+    sizes: Mapping[str, int] = _NO_SIZES,
 ) -> Compiled:
     """Return the plan of an ONNX model, not yet verified.
 
@@ -74,9 +79,11 @@ def compile_model(
         producer: whom the plan names as its maker.
         stages: told of each stage that ends.
         folder: holds the files that the model keeps its data in; None where it has none.
+        sizes: of dimensions, at which the figures of what was decomposed are told; others are the smallest.
 
     Raises:
-        Invalid: when the file isn't a model that can be read, naming the node or value.
+        Invalid: when the file isn't a model that can be read, naming the node or value; for sizes that the
+            plan isn't made for.
         BadProgram: when a stage of ours breaks the rules.
     """
     graph = stages.run(
@@ -124,8 +131,7 @@ def compile_model(
         return plan
 
     plan = stages.run("lower", place, _size)
-    operators = Counter(node.operator for node in graph.nodes)
-    return Compiled(plan, Origins(dict(sorted(operators.items())), sum(map(_rasters, _parts(program)))))
+    return Compiled(plan, describe(graph, program, sizes_of(plan, sizes)))
 
 
 def _parts(program: Program | Partitioned) -> tuple[Program, ...]:

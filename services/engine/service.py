@@ -65,7 +65,10 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
     ) -> engine_pb2.ExplainResponse:
         """See the proto."""
         found = await self._optimiser.explain(
-            own_tenant(request.parent), *convert.subject(request), convert.dimensions(request.dimensions)
+            own_tenant(request.parent),
+            *convert.subject(request),
+            convert.dimensions(request.dimensions),
+            convert.sizes(request),
         )
         return engine_pb2.ExplainResponse(explanation=convert.explanation(found))
 

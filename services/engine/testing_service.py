@@ -76,10 +76,13 @@ class Client:
         raise AssertionError("no result came")
 
     async def explain(
-        self, model: manifest_pb2.BlobRef | None = None, plan: manifest_pb2.BlobRef | None = None
+        self,
+        model: manifest_pb2.BlobRef | None = None,
+        plan: manifest_pb2.BlobRef | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> engine_pb2.Explanation:
         """Explain a model or a plan."""
-        request = engine_pb2.ExplainRequest(parent=self.parent, model=model, plan=plan)
+        request = engine_pb2.ExplainRequest(parent=self.parent, model=model, plan=plan, sizes=sizes)
         return (await self.stub.Explain(request)).explanation
 
     async def infer(self, plan: manifest_pb2.BlobRef, **inputs: np.ndarray) -> dict[str, np.ndarray]:

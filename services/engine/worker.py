@@ -56,6 +56,7 @@ def main(folder: Path) -> int:
 def _make(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     # Only now: what these import takes memory and time that should count.
     from libs.runtime.codec import encode
+    from services.engine.domain.origins_json import origins_to_json
     from services.engine.peers import Peer
     from services.engine.pipeline import Stages, compile_model
     from services.engine.verify import verify
@@ -64,7 +65,7 @@ def _make(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     stages = Stages(_tell_stage)
     dimensions = {name: (low, high) for name, (low, high) in job["dimensions"].items()}
     beside = folder / DATA if (folder / DATA).is_dir() else None
-    compiled = compile_model(data, dimensions, job["producer"], stages, beside)
+    compiled = compile_model(data, dimensions, job["producer"], stages, beside, sizes=job["sizes"])
     verdict: Verdict | None = None
     if job["verify"]:
         seed = int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
@@ -79,8 +80,7 @@ def _make(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     plan = encode(compiled.plan)
     (folder / PLAN).write_bytes(plan)
     return {
-        "operators": dict(compiled.origins.operators),
-        "rasters": compiled.origins.rasters,
+        "origins": origins_to_json(compiled.origins),
         "max_error": verdict.max_error if verdict else 0.0,
         "comparisons": verdict.comparisons if verdict else 0,
         "plan_bytes": len(plan),

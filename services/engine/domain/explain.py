@@ -1,17 +1,19 @@
-"""Says what a plan is made of."""
+"""Says what a plan is made of: steps in the order in which they run, and the groups that they are in."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
+from libs.runtime.elements import ITEM_BYTES
 from libs.runtime.extents import evaluate, formulas
 from libs.runtime.plan import (
+    Action,
     Branch,
     Compute,
     DataType,
-    Dimension,
     Host,
     Loop,
     Plan,
@@ -20,102 +22,265 @@ from libs.runtime.plan import (
     Run,
     TensorType,
 )
+from services.engine.domain.explanation import (
+    Explanation,
+    Figures,
+    GroupKind,
+    GroupText,
+    Origins,
+    StepText,
+    TensorText,
+)
+from services.engine.domain.living import Life, living_bytes, unshared_bytes
+from services.engine.domain.sizing import sizes_of
+
+_NOTHING = Figures({}, 0, 0, 0, 0, 0, 0, 0)
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
+_MOST_READS = 64
+"""Of a step: enough to draw, however many pieces are put together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origins:
-    """What is known of the model that a plan was made of."""
+def explain(plan: Plan, origins: Origins | None = None, sizes: Mapping[str, int] = _NO_SIZES) -> Explanation:
+    """Return what a checked plan is made of.
 
-    operators: Mapping[str, int]
-    """How often each ONNX operator occurs."""
-    rasters: int
-    """That decomposition wrote."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorText:
-    """An array for people; its shape holds numbers and formulas."""
-
-    name: str
-    type: DataType
-    shape: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StepText:
-    """A step for people; figures at the dimensions' minimum."""
-
-    operator: str
-    output: TensorText
-    origin: str
-    calculations: int
-    moved_bytes: int
-    regions: int
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What a plan is made of; figures at the dimensions' minimum."""
-
-    model_digest: str
-    inputs: tuple[TensorText, ...]
-    outputs: tuple[TensorText, ...]
-    dimensions: tuple[Dimension, ...]
-    steps: tuple[StepText, ...]
-    constant_bytes: int
-    buffer_bytes: int
-    origins: Origins | None = None
-    operators: Mapping[str, int] = field(default_factory=dict)
-    """How often each atomic operator, and "raster", occurs."""
-
-    @property
-    def rasters(self) -> int:
-        """How many rasters there are."""
-        return self.operators.get("raster", 0)
-
-
-def explain(plan: Plan, origins: Origins | None = None) -> Explanation:
-    """Return what a checked plan is made of; `origins` where the model is known.
-
-    Of a composition the parts are told one after the other, as if each were run once; sizes that data decide
-    are taken to be 1.
+    Args:
+        plan: a straight one or a composition, of which both sides of branches and one round of loops count.
+        origins: what is known of its model, if anything is.
+        sizes: of dimensions, by name; see `services.engine.domain.sizing`.
 
     Raises:
-        Invalid: when a formula of the plan has no value at the dimensions' minimum.
+        Invalid: for sizes that there aren't, and when a formula of the plan has no value at the sizes.
     """
+    teller = _Teller(plan, sizes_of(plan, sizes))
+    groups = teller.told()
+    whole = groups[0].figures or _NOTHING
     composition = plan.composition
-    if composition is None:
-        inputs = _Part(plan, {}).tensors(plan.inputs)
-        outputs = _Part(plan, {}).tensors(plan.outputs)
-        parts, actions = [_Part(plan, {})], list[str]()
-    else:
-        inputs, outputs = (
-            tuple(_register_text(port.name, composition.registers[port.register].type) for port in ports)
-            for ports in (composition.inputs, composition.outputs)
-        )
-        minima = {dimension.name: dimension.minimum for dimension in plan.dimensions}
-        parts = [_Part(part, minima) for part in composition.parts]
-        actions = [_action_name(action.kind) for block in composition.blocks for action in block.actions]
-    steps = [step for part in parts for step in part.steps()]
-    constants = [] if composition is None else [register.constant for register in composition.registers]
+    constants: Iterable[bytes | None] = (
+        () if composition is None else (register.constant for register in composition.registers)
+    )
     return Explanation(
         model_digest=plan.model_digest,
-        inputs=inputs,
-        outputs=outputs,
+        inputs=teller.inputs,
+        outputs=teller.outputs,
         dimensions=plan.dimensions,
-        steps=tuple(steps),
-        constant_bytes=sum(part.constant_bytes for part in parts)
-        + sum(len(each or b"") for each in constants),
-        buffer_bytes=sum(part.buffer_bytes for part in parts),
+        steps=tuple(teller.steps),
+        constant_bytes=teller.constant_bytes + sum(len(each or b"") for each in constants),
+        buffer_bytes=whole.planned_bytes,
         origins=origins,
-        operators=_counts([*(step.operator for step in steps), *filter(None, actions)]),
+        operators=whole.operators,
+        sizes=teller.sizes,
+        figures=whole,
+        groups=groups,
+        became=_became(origins, teller.steps),
     )
 
 
-def _action_name(kind: Run | Branch | Loop | Host) -> str:
-    if isinstance(kind, Host):
-        return kind.operator
-    return "" if isinstance(kind, Run) else type(kind).__name__.lower()
+def _became(origins: Origins | None, steps: Sequence[StepText]) -> tuple[tuple[int, ...], ...]:
+    found: dict[str, list[int]] = {}
+    for index, step in enumerate(steps):
+        for part in dict.fromkeys(step.origin.split(" + ")):
+            found.setdefault(part, []).append(index)
+    return tuple(tuple(found.get(node.origin, ())) for node in (origins.nodes if origins else ()))
+
+
+class _Teller:
+    """Goes through a plan as a call does, and notes steps and groups."""
+
+    def __init__(self, plan: Plan, sizes: Mapping[str, int]) -> None:
+        self._plan = plan
+        self.sizes = sizes
+        self.steps: list[StepText] = []
+        self._groups: list[GroupText] = []
+        self._writers: dict[int, tuple[int, ...]] = {}
+        """The steps that may have written what a register holds."""
+        parts = (plan,) if plan.composition is None else plan.composition.parts
+        self._parts = [_Part(part, sizes) for part in parts]
+        self.constant_bytes = sum(part.constant_bytes for part in self._parts)
+
+    def told(self) -> tuple[GroupText, ...]:
+        """Return the groups; `steps` are there then."""
+        composition = self._plan.composition
+        root = self._open("plan", "", None)
+        if composition is None:
+            self._straight(self._parts[0], (), root)
+        else:
+            self._block(0, root)
+        self._close(root)
+        return tuple(self._groups)
+
+    @property
+    def inputs(self) -> tuple[TensorText, ...]:
+        """What a call brings."""
+        composition = self._plan.composition
+        if composition is None:
+            return self._parts[0].tensors(self._plan.inputs)
+        return tuple(
+            _register_text(port.name, composition.registers[port.register].type)
+            for port in composition.inputs
+        )
+
+    @property
+    def outputs(self) -> tuple[TensorText, ...]:
+        """What it gets."""
+        composition = self._plan.composition
+        if composition is None:
+            return self._parts[0].tensors(self._plan.outputs)
+        return tuple(
+            _register_text(port.name, composition.registers[port.register].type)
+            for port in composition.outputs
+        )
+
+    # ---- groups ----
+    def _open(self, kind: GroupKind, origin: str, parent: int | None, *registers: int | None) -> int:
+        group = GroupText(kind, origin, parent, len(self.steps), 0, reads=self._written(registers))
+        self._groups.append(group)
+        return len(self._groups) - 1
+
+    def _close(self, place: int) -> None:
+        """Add a group's sums to it, once its steps and the groups within are there."""
+        group = self._groups[place]
+        figures = group.figures or _NOTHING
+        within = [other.figures or _NOTHING for other in self._groups[place + 1 :] if other.parent == place]
+        own = [step for step in self.steps[group.first_step :] if step.group == place]
+        operators = Counter(step.operator for step in own)
+        if group.kind in ("branch", "loop"):
+            operators[group.kind] += 1
+        for other in within:
+            operators.update(other.operators)
+        rasters = [step.moved_bytes for step in own if step.operator == "raster"]
+        self._groups[place] = replace(
+            group,
+            step_count=len(self.steps) - group.first_step,
+            figures=Figures(
+                operators=dict(sorted(operators.items())),
+                regions=sum(step.regions for step in own) + sum(other.regions for other in within),
+                moved_bytes=sum(step.moved_bytes for step in own) + sum(f.moved_bytes for f in within),
+                raster_bytes=sum(rasters) + sum(other.raster_bytes for other in within),
+                calculations=sum(step.calculations for step in own) + sum(f.calculations for f in within),
+                peak_bytes=max(
+                    (figures.peak_bytes, *(other.peak_bytes for other in within)),
+                ),
+                planned_bytes=figures.planned_bytes + sum(other.planned_bytes for other in within),
+                unshared_bytes=figures.unshared_bytes + sum(other.unshared_bytes for other in within),
+            ),
+        )
+
+    def _written(self, registers: Iterable[int | None]) -> tuple[int, ...]:
+        found = {
+            step for register in registers if register is not None for step in self._writers.get(register, ())
+        }
+        return tuple(sorted(found))[-_MOST_READS:]
+
+    # ---- steps ----
+    def _straight(self, part: _Part, given: Sequence[tuple[int, ...]], group: int) -> list[tuple[int, ...]]:
+        """Note a part's steps; `given` are the writers of its inputs, and it returns those of its outputs."""
+        plan = part.plan
+        writers = {port.tensor: steps for port, steps in zip(plan.inputs, given, strict=False)}
+        living = living_bytes(part.lives, len(plan.steps))
+        for index, step in enumerate(plan.steps):
+            kind = step.kind
+            if isinstance(kind, Compute):
+                read, output = [view.tensor for view in kind.inputs], kind.outputs[0]
+            else:
+                read, output = [region.source.tensor for region in kind.regions], kind.output
+            before = {writer for tensor in read for writer in writers.get(tensor, ())}
+            writers[output] = (len(self.steps),)
+            self.steps.append(
+                StepText(
+                    operator=kind.operator if isinstance(kind, Compute) else "raster",
+                    output=part.tensor(f"t{output}", output),
+                    origin=step.origin,
+                    calculations=part.values[step.calculations],
+                    moved_bytes=part.values[step.moved_bytes],
+                    regions=0 if isinstance(kind, Compute) else len(kind.regions),
+                    reads=tuple(sorted(before))[-_MOST_READS:],
+                    group=group,
+                    living_bytes=living[index],
+                )
+            )
+        start = sum(size for birth, _, size in part.lives if birth < 0)
+        self._groups[group] = replace(
+            self._groups[group],
+            figures=replace(
+                _NOTHING,
+                peak_bytes=max(living, default=start),
+                planned_bytes=part.buffer_bytes,
+                unshared_bytes=unshared_bytes(part.lives),
+            ),
+        )
+        return [writers.get(port.tensor, ()) for port in plan.outputs]
+
+    def _block(self, number: int, group: int) -> None:
+        assert self._plan.composition is not None
+        for action in self._plan.composition.blocks[number].actions:
+            match action.kind:
+                case Run():
+                    self._run(action.kind, action, group)
+                case Host():
+                    self._host(action.kind, action, group)
+                case Branch():
+                    self._branch(action.kind, action, group)
+                case Loop():
+                    self._loop(action.kind, action, group)
+
+    def _run(self, run: Run, action: Action, parent: int) -> None:
+        group = self._open("part", action.origin, parent, *(source.register for source in run.dimensions))
+        given = [self._written([register]) for register in run.inputs]
+        written = self._straight(self._parts[run.part], given, group)
+        self._writers.update(zip(run.outputs, written, strict=True))
+        self._close(group)
+
+    def _host(self, host: Host, action: Action, group: int) -> None:
+        assert self._plan.composition is not None
+        registers = self._plan.composition.registers
+        reads = self._written(host.inputs)
+        step = len(self.steps)
+        output = (
+            _register_text(f"r{host.outputs[0]}", registers[host.outputs[0]].type)
+            if host.outputs
+            else TensorText("", DataType.FLOAT32, ())
+        )
+        self.steps.append(StepText(host.operator, output, action.origin, 0, 0, 0, reads, group))
+        self._writers.update(dict.fromkeys(host.outputs, (step,)))
+
+    def _branch(self, branch: Branch, action: Action, parent: int) -> None:
+        assert self._plan.composition is not None
+        blocks = self._plan.composition.blocks
+        group = self._open("branch", action.origin, parent, branch.condition)
+        sides: tuple[tuple[GroupKind, int], ...] = (("then", branch.then_block), ("else", branch.else_block))
+        for kind, number in sides:
+            side = self._open(kind, action.origin, group)
+            self._block(number, side)
+            self._close(side)
+        for place, register in enumerate(branch.outputs):
+            results = [blocks[number].results[place] for _, number in sides]
+            self._writers[register] = self._written(results)
+        self._close(group)
+
+    def _loop(self, loop: Loop, action: Action, parent: int) -> None:
+        assert self._plan.composition is not None
+        body = self._plan.composition.blocks[loop.body]
+        group = self._open("loop", action.origin, parent, loop.trip_count, loop.condition)
+        self._groups[group] = replace(self._groups[group], rounds=self._rounds(loop))
+        for register, initial in zip(body.parameters[2:], loop.initial, strict=True):
+            self._writers[register] = self._written([initial])
+        self._block(loop.body, group)
+        for register, result in zip(loop.outputs, body.results[1:], strict=True):
+            self._writers[register] = self._written([result])
+        self._close(group)
+
+    def _rounds(self, loop: Loop) -> int:
+        """Return how many rounds there are in every call; 0 where data tell."""
+        composition = self._plan.composition
+        assert composition is not None
+        registers, body = composition.registers, composition.blocks[loop.body]
+        trips = None if loop.trip_count is None else registers[loop.trip_count].constant
+        on = body.results[0]
+        goes_on = on == body.parameters[1] or registers[on].constant == b"\1"
+        begins = loop.condition is None or registers[loop.condition].constant == b"\1"
+        if trips is None or not goes_on or not begins:
+            return 0
+        return max(int.from_bytes(trips, "little", signed=True), 0)
 
 
 def _register_text(name: str, type_: RegisterType) -> TensorText:
@@ -126,45 +291,41 @@ def _register_text(name: str, type_: RegisterType) -> TensorText:
 
 
 class _Part:
-    """A straight plan, at the smallest sizes of its dimensions."""
+    """A straight plan at sizes of its dimensions."""
 
-    def __init__(self, plan: Plan, minima: Mapping[str, int]) -> None:
-        sizes = [
-            max(minima.get(each.name, each.minimum), 1 if minima.get(each.name) is None else 0)
-            for each in plan.dimensions
-        ]
-        self._plan = plan
-        self._values = evaluate(plan.extents, sizes)
+    def __init__(self, plan: Plan, sizes: Mapping[str, int]) -> None:
+        self.plan = plan
+        self.values = evaluate(plan.extents, [sizes[each.name] for each in plan.dimensions])
         self._texts = formulas(plan.extents, plan.dimensions)
+        self.lives = self._lives()
+        self.buffer_bytes = sum(max(self.values[buffer.size_bytes], 0) for buffer in plan.buffers)
+        self.constant_bytes = sum(len(each.constant) for each in plan.tensors if each.constant is not None)
 
-    def _tensor(self, name: str, index: int) -> TensorText:
-        found = self._plan.tensors[index]
+    def tensor(self, name: str, index: int) -> TensorText:
+        """Return a tensor for people."""
+        found = self.plan.tensors[index]
         return TensorText(name, found.type, tuple(str(self._texts[extent]) for extent in found.shape))
 
     def tensors(self, ports: Sequence[Port]) -> tuple[TensorText, ...]:
-        return tuple(self._tensor(port.name, port.tensor) for port in ports)
+        """Return inputs or outputs for people."""
+        return tuple(self.tensor(port.name, port.tensor) for port in ports)
 
-    def steps(self) -> Iterator[StepText]:
-        for step in self._plan.steps:
+    def _lives(self) -> list[Life]:
+        births = {port.tensor: -1 for port in self.plan.inputs}
+        deaths = dict(births)
+        for index, step in enumerate(self.plan.steps):
             kind = step.kind
-            output = kind.outputs[0] if isinstance(kind, Compute) else kind.output
-            yield StepText(
-                operator=kind.operator if isinstance(kind, Compute) else "raster",
-                output=self._tensor(f"t{output}", output),
-                origin=step.origin,
-                calculations=self._values[step.calculations],
-                moved_bytes=self._values[step.moved_bytes],
-                regions=0 if isinstance(kind, Compute) else len(kind.regions),
-            )
+            views = kind.inputs if isinstance(kind, Compute) else [each.source for each in kind.regions]
+            for tensor in kind.outputs if isinstance(kind, Compute) else (kind.output,):
+                births[tensor] = deaths[tensor] = index
+            deaths.update((view.tensor, index) for view in views)
+        deaths.update((port.tensor, len(self.plan.steps)) for port in self.plan.outputs)
+        return [(birth, deaths[tensor], self._bytes(tensor)) for tensor, birth in births.items()]
 
-    @property
-    def constant_bytes(self) -> int:
-        return sum(len(each.constant) for each in self._plan.tensors if each.constant is not None)
-
-    @property
-    def buffer_bytes(self) -> int:
-        return sum(self._values[buffer.size_bytes] for buffer in self._plan.buffers)
-
-
-def _counts(names: Sequence[str]) -> dict[str, int]:
-    return dict(sorted(Counter(names).items()))
+    def _bytes(self, tensor: int) -> int:
+        found = self.plan.tensors[tensor]
+        size = ITEM_BYTES[found.type]
+        for extent in found.shape:
+            # A size that no call can have, for sizes that were made up.
+            size *= max(self.values[extent], 0)
+        return size

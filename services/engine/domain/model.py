@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from libs.common.blobs import BlobRef
-from services.engine.domain.explain import Origins
+from services.engine.domain.explanation import Origins
 
 STAGES = ("read", "decompose", "merge", "lower", "verify")
 """In order."""

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from libs.common.blobs import BlobRef
@@ -19,10 +20,13 @@ from libs.common.sizes import size_text
 from libs.runtime.check import check_plan
 from libs.runtime.codec import decode
 from services.engine.domain.budget import Budget
-from services.engine.domain.explain import Explanation, Origins, explain
+from services.engine.domain.explain import explain
+from services.engine.domain.explanation import Explanation, Origins
 from services.engine.domain.limits import MAX_MODEL_BYTES, MAX_PLAN_BYTES
 from services.engine.domain.model import Made, Model, Stage, Verdict
 from services.engine.domain.turns import Turns
+
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
 class Blobs(Protocol):
@@ -65,9 +69,17 @@ class Crew(Protocol):
         ...
 
     def make(
-        self, folder: Path, dimensions: Mapping[str, tuple[int, int]], *, verify: bool
+        self,
+        folder: Path,
+        dimensions: Mapping[str, tuple[int, int]],
+        *,
+        verify: bool,
+        sizes: Mapping[str, int] = _NO_SIZES,
     ) -> AsyncGenerator[Stage | Made, None]:
-        """Work on `folder`/model.onnx and its data in `folder`/data: yield stages, then what was made."""
+        """Work on `folder`/model.onnx and its data in `folder`/data: yield stages, then what was made.
+
+        Figures of what was decomposed are those at `sizes`.
+        """
         ...
 
 
@@ -167,8 +179,11 @@ class Optimiser:
         model: Model | None,
         plan: BlobRef | None,
         dimensions: Mapping[str, tuple[int, int]],
+        sizes: Mapping[str, int] = _NO_SIZES,
     ) -> Explanation:
         """Return what a plan, or that of a model, is made of; a model's isn't compared with ONNX Runtime.
+
+        Figures are those at `sizes` of dimensions, which are the smallest for others.
 
         Raises what `optimise` does, but for PLAN_DISAGREES; and Invalid for what is no sound plan.
         """
@@ -177,21 +192,25 @@ class Optimiser:
             # It is there twice: as bytes, and as what is read of them.
             with self._budget.hold(2 * plan.size_bytes):
                 content = await self._blobs.read(tenant, plan, MAX_PLAN_BYTES)
-                return await asyncio.to_thread(explain_bytes, content)
+                return await asyncio.to_thread(explain_bytes, content, None, sizes)
         if model is None:
             raise Internal("neither a model nor a plan is to be explained")
         _check_size(model)
         await self._check(tenant, model)
-        with self._budget.hold(model.size_bytes):
-            made = await self._cache.get(self._key(model, dimensions))
-            if made is not None:
-                return await asyncio.to_thread(explain_bytes, made.plan, made.origins)
-        async with contextlib.aclosing(self._make(tenant, model, dimensions, verify=False)) as events:
+        made: Made | None = None
+        if not sizes:
+            # What is kept of a model before merging is for the smallest sizes.
+            with self._budget.hold(model.size_bytes):
+                made = await self._cache.get(self._key(model, dimensions))
+                if made is not None:
+                    return await asyncio.to_thread(explain_bytes, made.plan, made.origins)
+        making = self._make(tenant, model, dimensions, verify=False, sizes=sizes)
+        async with contextlib.aclosing(making) as events:
             async for event in events:
                 made = event if isinstance(event, Made) else made
         if made is None:
             raise Internal("a worker made nothing")
-        return await asyncio.to_thread(explain_bytes, made.plan, made.origins)
+        return await asyncio.to_thread(explain_bytes, made.plan, made.origins, sizes)
 
     async def _check(self, tenant: str, model: Model) -> None:
         await self._blobs.check(tenant, model.file)
@@ -199,7 +218,13 @@ class Optimiser:
             await self._blobs.check(tenant, ref)
 
     async def _make(
-        self, tenant: str, model: Model, dimensions: Mapping[str, tuple[int, int]], *, verify: bool
+        self,
+        tenant: str,
+        model: Model,
+        dimensions: Mapping[str, tuple[int, int]],
+        *,
+        verify: bool,
+        sizes: Mapping[str, int] = _NO_SIZES,
     ) -> AsyncGenerator[Stage | Made, None]:
         async with self._crew.place() as folder:
             await self._blobs.download(tenant, model.file, folder / "model.onnx")
@@ -207,7 +232,8 @@ class Optimiser:
                 place = folder / "data" / path
                 await asyncio.to_thread(_make_room, place, path)
                 await self._blobs.download(tenant, ref, place)
-            async with contextlib.aclosing(self._crew.make(folder, dimensions, verify=verify)) as events:
+            making = self._crew.make(folder, dimensions, verify=verify, sizes=sizes)
+            async with contextlib.aclosing(making) as events:
                 async for event in events:
                     if isinstance(event, Stage):
                         self._meter.stage(event)
@@ -219,11 +245,13 @@ class Optimiser:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def explain_bytes(content: bytes, origins: Origins | None = None) -> Explanation:
-    """Read, check and explain a plan; raises Invalid for what is no sound plan."""
+def explain_bytes(
+    content: bytes, origins: Origins | None = None, sizes: Mapping[str, int] = _NO_SIZES
+) -> Explanation:
+    """Read, check and explain a plan; raises Invalid for what is no sound plan, or not made for the sizes."""
     plan = decode(content)
     check_plan(plan)
-    return explain(plan, origins)
+    return explain(plan, origins, sizes)
 
 
 def _check_size(model: Model) -> None:

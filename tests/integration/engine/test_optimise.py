@@ -131,6 +131,21 @@ async def test_a_model_and_its_plan_explain_alike(deployer: Deployer, engine: Ru
     by_plan = await engine.client().explain(plan=result.plan)
     assert by_plan.steps == by_model.steps
     assert not by_plan.operators_before
+    assert by_plan.after == by_model.after
+    assert by_model.before.moved_bytes > by_model.after.moved_bytes
+    assert [each.operator for each in by_model.nodes] == ["Gemm", "Relu", "Gemm", "Softmax"]
+    assert all(each.steps for each in by_model.nodes)
+
+
+async def test_figures_are_told_at_the_sizes_that_are_asked_for(deployer: Deployer, engine: Running) -> None:
+    model = await deployer.client().upload(mlp())
+    one, eight = [await engine.client().explain(model, sizes={"batch": batch}) for batch in (1, 8)]
+    assert (one.sizes["batch"], eight.sizes["batch"]) == (1, 8)
+    for first, second in ((one.before, eight.before), (one.after, eight.after)):
+        assert second.calculations == 8 * first.calculations
+        assert second.peak_bytes > first.peak_bytes
+    with pytest.raises(grpc.aio.AioRpcError, match="'bach': the dimensions are batch; did you mean 'batch'"):
+        await engine.client().explain(model, sizes={"bach": 8})
 
 
 async def test_a_call_that_is_cancelled_ends_its_worker(

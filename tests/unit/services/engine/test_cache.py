@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.engine.cache import PlanCache
-from services.engine.domain.explain import Origins
+from services.engine.domain.explanation import Origins
 from services.engine.domain.model import Made, Verdict
 
 MADE = Made(b"a plan\nof two lines", Origins({"Gemm": 2}, 3), Verdict(1e-6, 8))

@@ -9,11 +9,19 @@ from hypothesis.extra import numpy as arrays_of
 from isthmus.engine.v1 import engine_pb2
 from libs.common.blobs import BlobRef
 from libs.common.errors import Invalid
-from libs.runtime.atomic import ATOMICS
+from libs.runtime.atomic import ATOMICS, HOST
 from libs.runtime.numpy_types import DTYPES
 from libs.runtime.plan import DataType
 from services.engine import convert
-from services.engine.domain.explain import Explanation, StepText, TensorText
+from services.engine.domain.explanation import (
+    Explanation,
+    Figures,
+    GroupText,
+    NodeText,
+    Origins,
+    StepText,
+    TensorText,
+)
 from services.engine.domain.model import Model, Stage
 from services.engine.domain.registry import REGISTRY
 
@@ -90,6 +98,7 @@ def test_operators_come_by_pages() -> None:
         page = convert.operators(REGISTRY, engine_pb2.ListOperatorsRequest(page_size=20, page_token=token))
         found.extend(page.operators)
         assert list(page.atomic_operators) == sorted(ATOMICS)
+        assert list(page.host_operators) == sorted(HOST)
         token = page.next_page_token
         if not token:
             break
@@ -108,6 +117,60 @@ def test_an_explanation_of_a_long_plan_fits_a_message() -> None:
     assert message.ByteSize() < 3 * 1024 * 1024
     assert [message.steps[0].calculations, message.steps[0].moved_bytes] == [2**64 - 1, 0]
     assert message.operators_after[0].count == 20_000
+
+
+def test_an_explanation_keeps_all_that_is_told() -> None:
+    output = TensorText("t1", DataType.INT8, ("n",))
+    before = Figures({"raster": 2}, 3, 40, 30, 5, 60, 70, 80)
+    after = Figures({"add": 1}, 0, 4, 0, 5, 6, 7, 8)
+    found = Explanation(
+        "sha256:0",
+        (),
+        (),
+        (),
+        (StepText("add", output, "a (Add)", 5, 4, 0, (), 1, 6),),
+        0,
+        7,
+        Origins({"Add": 1}, 2, before, (NodeText("a", "Add", (), 3), NodeText("b", "If", (0,), 0, 0))),
+        {"add": 1},
+        {"n": 4},
+        after,
+        (GroupText("plan", "", None, 0, 1), GroupText("loop", "b (If)", 0, 0, 1, 9, (0,), after)),
+        ((0,), ()),
+    )
+    message = convert.explanation(found)
+    assert dict(message.sizes) == {"n": 4}
+    for figures, text in (
+        (before, message.before),
+        (after, message.after),
+        (after, message.groups[1].figures),
+    ):
+        assert {each.operator: each.count for each in text.operators} == figures.operators
+        assert (text.region_count, text.moved_bytes, text.raster_bytes, text.calculations) == (
+            figures.regions, figures.moved_bytes, figures.raster_bytes, figures.calculations
+        )  # fmt: skip
+        assert (text.peak_bytes, text.planned_bytes, text.unshared_bytes) == (
+            figures.peak_bytes, figures.planned_bytes, figures.unshared_bytes
+        )  # fmt: skip
+    (step,) = message.steps
+    assert (step.group, step.living_bytes, step.output.type) == (1, 6, int(DataType.INT8))
+    first, second = message.nodes
+    assert (first.written_count, list(first.steps), first.HasField("inside")) == (3, [0], False)
+    assert (list(second.reads), second.inside, list(second.steps)) == ([0], 0, [])
+    plan, loop = message.groups
+    assert (plan.kind, plan.HasField("parent"), plan.HasField("figures")) == (
+        engine_pb2.GroupSpec.KIND_PLAN, False, False
+    )  # fmt: skip
+    assert (loop.kind, loop.parent, loop.round_count, list(loop.reads)) == (
+        engine_pb2.GroupSpec.KIND_LOOP, 0, 9, [0]
+    )  # fmt: skip
+
+
+def test_too_many_sizes_are_refused() -> None:
+    sizes = {f"d{number}": 1 for number in range(1025)}
+    with pytest.raises(Invalid, match="sizes: 1025 are more than 1024"):
+        convert.sizes(engine_pb2.ExplainRequest(sizes=sizes))
+    assert convert.sizes(engine_pb2.ExplainRequest(sizes={"n": 3})) == {"n": 3}
 
 
 def test_a_stage_keeps_its_time() -> None:

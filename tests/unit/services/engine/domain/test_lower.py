@@ -6,7 +6,8 @@ import pytest
 from libs.runtime.check import check_plan
 from libs.runtime.layout import check_layouts, lay_out
 from libs.runtime.plan import Compute, Plan, Raster
-from services.engine.domain.explain import Origins, explain
+from services.engine.domain.explain import explain
+from services.engine.domain.explanation import Origins
 from services.engine.domain.extents import Extent
 from services.engine.domain.lower import lower
 from services.engine.domain.merge import merge

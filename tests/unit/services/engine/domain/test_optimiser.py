@@ -12,7 +12,7 @@ from libs.common.errors import Exhausted, Internal, Invalid, NotFound
 from libs.common.testing import eventually
 from libs.runtime.codec import encode
 from services.engine.domain.budget import Budget
-from services.engine.domain.explain import Origins
+from services.engine.domain.explanation import Origins
 from services.engine.domain.lower import lower
 from services.engine.domain.merge import merge
 from services.engine.domain.model import Made, Model, Stage, Verdict
@@ -44,6 +44,7 @@ class Fakes:
         self.kept: dict[str, Made] = {}
         self.uploads: list[tuple[str, bytes]] = []
         self.folders = 0
+        self.sizes: list[dict[str, int]] = []
         self.hits: list[bool] = []
         self.uploading = asyncio.Event()
         self.uploading.set()
@@ -81,8 +82,14 @@ class Fakes:
             self.folders -= 1
 
     async def make(
-        self, folder: Path, dimensions: Mapping[str, tuple[int, int]], *, verify: bool
+        self,
+        folder: Path,
+        dimensions: Mapping[str, tuple[int, int]],
+        *,
+        verify: bool,
+        sizes: Mapping[str, int] | None = None,
     ) -> AsyncGenerator[Stage | Made, None]:
+        self.sizes.append(dict(sizes or {}))
         yield Stage("read", 0.1, "")
         await asyncio.sleep(0)
         result = self.makes.pop(0)
@@ -155,6 +162,19 @@ async def test_explaining_keeps_nothing_but_uses_what_is_kept() -> None:
     by_plan = await fakes.optimiser.explain("acme", None, BlobRef.of(MADE.plan), {})
     assert by_plan.origins is None
     assert by_plan.steps == told.steps
+
+
+async def test_other_sizes_than_the_smallest_are_worked_out_anew() -> None:
+    fakes = Fakes(MADE, MADE)
+    await fakes.optimise()
+    told = await fakes.optimiser.explain("acme", MODEL, None, BATCH, {"n": 3})
+    # What is kept of the model before merging is for the smallest sizes.
+    assert fakes.makes == []
+    assert fakes.sizes == [{}, {"n": 3}]
+    by_plan = await fakes.optimiser.explain("acme", None, BlobRef.of(MADE.plan), {}, {"n": 3})
+    assert [each.steps[0].calculations for each in (told, by_plan)] == [24, 24]
+    with pytest.raises(Invalid, match="'n': 5 is not in 1 to 4"):
+        await fakes.optimiser.explain("acme", None, BlobRef.of(MADE.plan), {}, {"n": 5})
 
 
 async def test_plans_of_the_cache_that_calls_hold_are_bounded() -> None:
