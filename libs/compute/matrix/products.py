@@ -1,4 +1,4 @@
-"""Products: of vectors, matrices and arrays of more axes, sums over pairs of axes, convolutions."""
+"""Products: of vectors, matrices and arrays of more axes, sums over pairs of axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from libs.compute.axes import axes_of
 from libs.compute.backend import (
     MOST_AXES,
     Backend,
-    Move,
     Shape,
     Size,
     Value,
@@ -26,8 +25,6 @@ from libs.compute.tensor import Tensor, asarray, binary, matmul, together
 from libs.runtime.plan import DataType
 
 __all__ = [
-    "convolve",
-    "correlate",
     "cross",
     "dot",
     "einsum",
@@ -36,7 +33,6 @@ __all__ = [
     "matmul",
     "matvec",
     "outer",
-    "polyval",
     "tensordot",
     "trace",
     "vdot",
@@ -181,67 +177,6 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: object
         type_ = DataType.INT64
     value = found.astype(type_).value
     return Tensor(b, b.reduce("reduce_sum", value, (found.ndim - 1,), keep=False))
-
-
-def polyval(p: Any, x: Any) -> Tensor:
-    """Return a polynomial's values: p[0]·x^(n-1) + … + p[n-1]."""
-    factors, at = _pair(p, x)
-    if factors.ndim != 1:
-        raise Invalid(f"the factors of a polynomial are a vector, not of {factors.ndim} axes")
-    result = at * 0
-    for place in range(len(factors)):
-        result = result * at + factors[place]
-    return result
-
-
-# Convolutions
-
-
-def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
-    """Return the convolution of two vectors: Σ a[m]·v[n - m].
-
-    `mode`: "full" wherever they overlap; "same" as many as the longer has, from the middle; "valid" where
-    they overlap wholly.
-    """
-    one, other = _pair(a, v)
-    if _length(one) < _length(other):
-        one, other = other, one
-    return _sliding(one, other[::-1], mode)
-
-
-def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
-    """Return the correlation of two vectors: Σ a[n + m]·v[m]. Modes as for `convolve`."""
-    one, other = _pair(a, v)
-    if _length(one) < _length(other):
-        return _sliding(other, one, mode)[::-1]
-    return _sliding(one, other, mode)
-
-
-def _length(tensor: Tensor) -> int:
-    if tensor.ndim > 1:
-        raise Invalid(f"a convolution is one of vectors, not of arrays of {tensor.ndim} axes")
-    count = int_or_none(tensor.size)
-    if count is None:
-        raise Invalid(f"the length {tensor.size} of what is convolved must be known when it is traced")
-    if not count:
-        raise Invalid("a convolution needs an element or more")
-    return count
-
-
-def _sliding(long: Tensor, short: Tensor, mode: str) -> Tensor:
-    many, few = _length(long), _length(short)
-    if mode not in ("full", "same", "valid"):
-        raise Invalid(f"mode is 'full', 'same' or 'valid', not {mode!r}")
-    before = {"full": few - 1, "same": few // 2, "valid": 0}[mode]
-    count = {"full": many + few - 1, "same": many, "valid": many - few + 1}[mode]
-    b, type_ = long.backend, long.type
-    computed = DataType.INT8 if type_ is DataType.BOOL else type_
-    room = count + few - 1
-    source = b.reshape(b.cast(long.value, computed), (many,))
-    wide = b.raster(computed, (room,), [Move(source, (many,), (1,), 0, (1,), before)], 0)
-    windows = b.move(wide, (count, few), (1, 1))
-    weights = b.reshape(b.cast(short.value, computed), (few, 1))
-    return Tensor(b, b.cast(b.reshape(b.matmul(windows, weights), (count,)), type_))
 
 
 # Sums by names of axes

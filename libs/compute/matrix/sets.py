@@ -1,4 +1,4 @@
-"""Sets and counts: distinct elements, membership, histograms, interpolation."""
+"""Sets and counts: distinct elements, membership, histograms."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from libs.runtime.plan import DataType
 
 __all__ = [
     "bincount",
-    "ediff1d",
     "histogram",
     "histogram_bin_edges",
-    "interp",
     "intersect1d",
     "isin",
     "setdiff1d",
@@ -302,59 +300,3 @@ def histogram(
     widths = Tensor(b, limits)[1:] - Tensor(b, limits)[:-1]
     total = Tensor(b, b.reduce("reduce_sum", counts.value, (0,), keep=False))
     return counts / widths.astype("float64") / total, edges
-
-
-# Between points
-
-
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Tensor:
-    """Return the broken line through points (xp, fp), xp ascending, at x; `left` and `right` beyond it.
-
-    NaN stays.
-    """
-    given, along, height = tensors_of(x, xp, fp)
-    if along.ndim != 1 or height.ndim != 1:
-        raise Invalid(f"points are two vectors, not of {along.ndim} and {height.ndim} axes")
-    b = given.backend
-    if int_or_none(along.size) == 0:
-        raise Invalid("interp needs a point or more")
-    b.equal(along.size, height.size)
-    wide = [b.cast(each.value, DataType.FLOAT64) for each in (given, along, height)]
-    where_, knots, values = b.reshape(wide[0], (given.size,)), wide[1], wide[2]
-    count, one = b.extent(along.size, DataType.INT64), b.scalar(1, DataType.INT64)
-    zero = b.scalar(0, DataType.INT64)
-    after = ordering.search_sorted(b, knots, where_, right=True)
-    last = b.elementwise("sub", count, one)
-    before = b.elementwise("min", b.elementwise("max", b.elementwise("sub", after, one), zero), last)
-    after = b.elementwise("min", b.elementwise("add", before, one), last)
-    (x0, x1), (y0, y1) = ([b.gather(each, place, 0) for place in (before, after)] for each in (knots, values))
-    run = b.elementwise("sub", x1, x0)
-    nothing = b.scalar(0, DataType.FLOAT64)
-    level = b.elementwise("eq", run, nothing)
-    run = b.where(level, b.scalar(1, DataType.FLOAT64), run)
-    slope = b.elementwise("div", b.elementwise("sub", y1, y0), run)
-    moved = b.elementwise("mul", slope, b.elementwise("sub", where_, x0))
-    exact = b.elementwise("or", level, b.elementwise("eq", where_, x0))
-    result = b.elementwise("add", b.where(exact, nothing, moved), y0)
-    ends = [b.move(each, (), (), place) for each in (knots, values) for place in (0, along.size - 1)]
-    below = ends[2] if left is None else b.scalar(float(left), DataType.FLOAT64)
-    above = ends[3] if right is None else b.scalar(float(right), DataType.FLOAT64)
-    result = b.where(b.elementwise("lt", where_, ends[0]), below, result)
-    result = b.where(b.elementwise("lt", ends[1], where_), above, result)
-    result = b.where(b.elementwise("eq", where_, where_), result, where_)
-    return Tensor(b, b.reshape(result, given.shape))
-
-
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
-    """Return the differences of neighbours, with what comes after and before them."""
-    flat = asarray(ary).ravel()
-    if flat.type is DataType.BOOL:
-        raise Invalid("there is no difference of booleans; convert them to integers")
-    result = flat[1:] - flat[:-1]
-    for more, in_front in ((to_end, False), (to_begin, True)):
-        if more is not None:
-            extra = asarray(more).ravel().astype(result.type)
-            first, second = tensors_of(*((extra, result) if in_front else (result, extra)))
-            b = first.backend
-            result = Tensor(b, ordering.joined(b, first.value, second.value))
-    return result

@@ -10,6 +10,7 @@ from libs.compute.arithmetic import is_nan
 from libs.compute.axes import axis_of
 from libs.compute.backend import Backend, Size, Value, int_or_none, product
 from libs.compute.linear import beside
+from libs.compute.matrix.logic import where
 from libs.compute.promotion import COMPUTED, FLOATS, INTEGERS
 from libs.compute.tensor import Tensor, asarray, tensors_of, together
 from libs.runtime.plan import DataType
@@ -35,7 +36,6 @@ __all__ = [
     "sort",
     "take",
     "take_along_axis",
-    "where",
 ]
 
 _KINDS = (None, "quicksort", "mergesort", "heapsort", "stable")
@@ -255,18 +255,6 @@ def _beside(b: Backend, left: Value, right: Value) -> Value:
     rows, first = b.shape(left)
     joined = beside(b, b.reshape(left, (1, rows, first)), b.reshape(right, (1, rows, 1)))
     return b.reshape(joined, (rows, first + 1))
-
-
-def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
-    """Return x where the condition holds, y elsewhere; of a condition alone, where it does, as `nonzero`."""
-    if x is None and y is None:
-        return nonzero(condition)
-    if x is None or y is None:
-        raise Invalid("where takes a condition alone, or with both x and y")
-    b, values, _ = together(x, y)
-    holds, chosen, other = tensors_of(condition, *(Tensor(b, value) for value in values))
-    b = holds.backend
-    return Tensor(b, b.where(b.cast(holds.value, DataType.BOOL), chosen.value, other.value))
 
 
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from libs.common.errors import Invalid
-from libs.compute.matrix import products
+from libs.compute.matrix import polynomials, products, running
 
 DTYPES = ["bool", "int8", "int32", "uint64", "float32", "float64"]
 
@@ -86,16 +86,16 @@ def test_trace(dtype: str) -> None:
 
 
 def test_polyval() -> None:
-    close(products.polyval([1, -2, 3], [[0, 1], [2, 3]]), np.polyval([1, -2, 3], [[0, 1], [2, 3]]))
-    close(products.polyval([0.5, 2.0], 3), np.polyval([0.5, 2.0], 3))
+    close(polynomials.polyval([1, -2, 3], [[0, 1], [2, 3]]), np.polyval([1, -2, 3], [[0, 1], [2, 3]]))
+    close(polynomials.polyval([0.5, 2.0], 3), np.polyval([0.5, 2.0], 3))
 
 
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
 @pytest.mark.parametrize(("a", "v"), [(7, 3), (3, 7), (4, 4), (1, 1), (5, 2), (2, 5), (1, 4)])
 def test_convolutions(a: int, v: int, mode: Any) -> None:
     x, y = numbers(a), numbers(v, seed=1)
-    close(products.convolve(x, y, mode), np.convolve(x, y, mode))
-    close(products.correlate(x, y, mode), np.correlate(x, y, mode))
+    close(running.convolve(x, y, mode), np.convolve(x, y, mode))
+    close(running.correlate(x, y, mode), np.correlate(x, y, mode))
 
 
 EINSUMS = [
@@ -142,9 +142,9 @@ def test_einsum_of_types(dtype: str) -> None:
         (lambda: products.tensordot(np.eye(2), np.eye(2), 3), "3 axes can't be paired"),
         (lambda: products.tensordot(np.eye(2), np.eye(2), ([0], [0, 1])), "1 axes of one array"),
         (lambda: products.cross([1, 2], [3, 4]), "vectors of 3, not of 2"),
-        (lambda: products.convolve([], [1]), "an element or more"),
-        (lambda: products.convolve([[1]], [1]), "vectors"),
-        (lambda: products.convolve([1], [1], "half"), "'half'"),
+        (lambda: running.convolve([], [1]), "an element or more"),
+        (lambda: running.convolve([[1]], [1]), "vectors"),
+        (lambda: running.convolve([1], [1], "half"), "'half'"),
         (lambda: products.einsum("ij->ik", np.eye(2)), "'k' of the result"),
         (lambda: products.einsum("ij,jk", np.eye(2)), "for 2 operands, not 1"),
         (lambda: products.einsum("i", np.eye(2)), "1 axes, its operand 2"),
@@ -153,7 +153,7 @@ def test_einsum_of_types(dtype: str) -> None:
         (lambda: products.einsum("...->", np.eye(2)), "leaves out"),
         (lambda: products.kron(np.ones((1,) * 5), [1]), "at most 4 axes"),
         (lambda: products.matvec([1], [1]), "matrices and vectors"),
-        (lambda: products.polyval([[1]], 2), "a vector, not of 2"),
+        (lambda: polynomials.polyval([[1]], 2), "the coefficients are a vector"),
     ],
 )
 def test_what_is_refused(call: Any, text: str) -> None:

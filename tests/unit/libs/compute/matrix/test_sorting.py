@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from libs.common.errors import Invalid
-from libs.compute.matrix import sorting
+from libs.compute.matrix import logic, sorting
 
 DTYPES = ["bool", "int8", "uint8", "int32", "int64", "uint64", "float16", "float32", "float64"]
 SHAPES = [(0,), (1,), (7,), (3, 4), (2, 0), (2, 3, 5)]
@@ -122,7 +122,7 @@ def test_nonzero(shape: tuple[int, ...]) -> None:
     for dtype in ("bool", "int8", "float32"):
         a = numbers(shape, dtype)
         same(sorting.nonzero(a), np.nonzero(a))
-        same(sorting.where(a), np.where(a))
+        same(logic.where(a), np.where(a))
         same(sorting.flatnonzero(a), np.flatnonzero(a))
         same(sorting.argwhere(a), np.argwhere(a))
 
@@ -131,8 +131,8 @@ def test_where() -> None:
     condition = np.array([[True], [False]])
     x = np.arange(3, dtype=np.float32)
     for chosen, other in ((x, 1.5), (1, x), (x, np.float64(2)), (1, 2), (x, [1, 2, 3])):
-        same(sorting.where(condition, chosen, other), np.where(condition, chosen, other))
-    same(sorting.where([1, 0, 2], [1, 2, 3], 0), np.where([1, 0, 2], [1, 2, 3], 0))
+        same(logic.where(condition, chosen, other), np.where(condition, chosen, other))
+    same(logic.where([1, 0, 2], [1, 2, 3], 0), np.where([1, 0, 2], [1, 2, 3], 0))
 
 
 def test_select_and_choose() -> None:
@@ -197,7 +197,7 @@ def test_compress_and_extract() -> None:
         (lambda: sorting.take([1, 2], 0, mode="no"), "'no'"),
         (lambda: sorting.take_along_axis([1, 2], [2], 0), "index 2 is out of range"),
         (lambda: sorting.take_along_axis([[1, 2]], [0], 0), "must have as many"),
-        (lambda: sorting.where([True], 1), "both x and y"),
+        (lambda: logic.where([True], 1), "both x and y"),
         (lambda: sorting.nonzero(1), "1 axis or more"),
         (lambda: sorting.select([[True]], []), "as many choices"),
         (lambda: sorting.select([[1]], [[1]]), "conditions are booleans"),
