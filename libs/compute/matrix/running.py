@@ -281,7 +281,7 @@ def _vectors(a: Any, v: Any) -> tuple[Tensor, Tensor]:
 
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None
-    """Return what lines through points (xp ascending, fp) have at x; `left` and `right` are beyond them."""
+) -> Tensor:
     """Return the broken line through points (xp, fp), xp ascending, at x; `left` and `right` beyond it.
 
     With a `period`, xp are brought into one, and put in order.
