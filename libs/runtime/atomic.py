@@ -129,8 +129,7 @@ class HostOperator:
     Attributes:
         name: as plans spell it.
         inputs: of what kind they are, in order: "sequence", "tensor", "strings" (a tensor of strings) or
-        "any"; a
-            last one that ends in "?" may be left out, one that ends in "+" comes at least once.
+            "any"; a last one that ends in "?" may be left out, one that ends in "+" comes at least once.
         outputs: the same; "+" comes as often as the inputs do.
         integers: how many numbers it asks for, at least and at most.
         texts: how many texts it asks for.

@@ -38,6 +38,9 @@ class Binding:
         self.input_shapes = tuple(layout.shapes[port.tensor] for port in plan.inputs)
         self._inputs = [self._whole(port.tensor) for port in plan.inputs]
         self._outputs = [self._whole(port.tensor) for port in plan.outputs]
+        self.output_bytes = sum(output.nbytes for output in self._outputs)
+        self.work = 0
+        """What a call takes, where whoever made this counts it."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Copy the inputs in, run every step, and return copies of the outputs in the plan's order.

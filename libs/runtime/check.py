@@ -12,7 +12,8 @@ from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
 from libs.runtime.atomic import ATOMICS, Atomic
 from libs.runtime.check_composition import check_composition
-from libs.runtime.elements import ITEM_BYTES, NARROW_BITS, family, same_bits
+from libs.runtime.check_elements import check_elements
+from libs.runtime.elements import ITEM_BYTES, family, same_bits
 from libs.runtime.extents import LIMIT, constants
 from libs.runtime.faults import bad_plan
 from libs.runtime.plan import Compute, DataType, Operation, Plan, Raster, Tensor, View
@@ -142,7 +143,7 @@ class _Checker:
         if elements * ITEM_BYTES[tensor.type] != len(data):
             text = f"has {len(data)} bytes, but its shape {sizes} takes {elements * ITEM_BYTES[tensor.type]}"
             raise bad_plan(where, text)
-        _check_elements(tensor.type, data, where)
+        check_elements(tensor.type, data, where)
 
     def _inputs(self) -> None:
         plan = self._plan
@@ -254,7 +255,7 @@ class _Checker:
                 raise bad_plan(
                     f"{where}.fill", f"has {len(step.fill)} bytes, not the {ITEM_BYTES[type_]} of one"
                 )
-            _check_elements(type_, step.fill, f"{where}.fill")
+            check_elements(type_, step.fill, f"{where}.fill")
 
     def _view(self, view: View, where: str) -> None:
         self._readable(view.tensor, f"{where}.tensor")
@@ -305,19 +306,3 @@ def _repeated(names: Iterable[str]) -> Iterable[tuple[int, str]]:
         if name in seen:
             yield index, name
         seen.add(name)
-
-
-_ALLOWED = {
-    DataType.BOOL: bytes(range(2)),
-    **{type_: bytes(range(1 << bits)) for type_, bits in NARROW_BITS.items()},
-}
-"""The bytes that elements may be, where those aren't all."""
-
-
-def _check_elements(type_: DataType, data: bytes, where: str) -> None:
-    allowed = _ALLOWED.get(type_)
-    if allowed is None or not data.translate(None, allowed):
-        return
-    if type_ is DataType.BOOL:
-        raise bad_plan(where, "has a BOOL that is neither 0 nor 1")
-    raise bad_plan(where, f"has a byte that is no {type_.name}")

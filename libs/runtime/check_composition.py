@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 
-from libs.common.suggest import did_you_mean
-from libs.runtime.atomic import HOST, HostOperator
+from libs.runtime.check_elements import check_elements
+from libs.runtime.check_host import MAX_RANK, check_host
 from libs.runtime.elements import ITEM_BYTES
 from libs.runtime.faults import bad_plan
 from libs.runtime.plan import (
@@ -15,20 +15,16 @@ from libs.runtime.plan import (
     DataType,
     Host,
     Loop,
-    OptionalType,
     Plan,
     Register,
     RegisterType,
     Run,
-    SequenceType,
     TensorType,
 )
+from libs.runtime.register_types import fits, type_text
 
 DEEPEST_BLOCK = 32
 MAX_ACTIONS = 65_536
-MAX_RANK = 8
-_MOST_NUMBERS = 16
-_LONGEST_TEXT = 4096
 _COUNTS = (("parts", 4_096), ("registers", 65_536), ("inputs", 1_024), ("outputs", 1_024), ("blocks", 1_024))
 
 
@@ -111,6 +107,8 @@ class _Checker:
                 )
         elif register.strings or len(register.constant) != count * ITEM_BYTES[type_.type]:
             raise bad_plan(where, f"has {len(register.constant)} bytes for its shape {numbers}")
+        else:
+            check_elements(type_.type, register.constant, where)
 
     def _type(self, type_: RegisterType, where: str) -> None:
         for _ in range(4):
@@ -186,15 +184,12 @@ class _Checker:
             case Run():
                 self._run_part(kind, where)
             case Branch():
-                self._single(kind.condition, DataType.BOOL, where)
-                for inner in (kind.then_block, kind.else_block):
-                    block = self._inner(inner, where, level)
-                    if block.parameters or len(block.results) != len(kind.outputs):
-                        raise bad_plan(where, f"runs block {inner}, which has other parameters or results")
+                self._branch(kind, where, level)
             case Loop():
                 self._loop(kind, where, level)
             case Host():
-                self._host(kind, where)
+                given = [self._read(register, where) for register in kind.inputs]
+                check_host(kind, given, self._types(kind.outputs, where), where)
         for output in kind.outputs:
             self._write(output, where)
 
@@ -236,6 +231,27 @@ class _Checker:
             text = f"has register {register} of {len(type_.shape)} axes for a tensor of {len(wanted.shape)}"
             raise bad_plan(where, text)
 
+    def _types(self, registers: Sequence[int], where: str) -> list[RegisterType]:
+        for register in registers:
+            self._known(register, where)
+        return [self._composition.registers[register].type for register in registers]
+
+    def _passes(self, sources: Sequence[int], targets: Sequence[int], where: str) -> None:
+        """Check that what some registers hold may go into others."""
+        types = zip(self._types(sources, where), self._types(targets, where), strict=True)
+        for source, target, (given, wanted) in zip(sources, targets, types, strict=True):
+            if not fits(given, wanted):
+                text = f"{type_text(given)} of register {source} to register {target} of {type_text(wanted)}"
+                raise bad_plan(where, f"hands {text}")
+
+    def _branch(self, branch: Branch, where: str, level: int) -> None:
+        self._single(branch.condition, DataType.BOOL, where)
+        for inner in (branch.then_block, branch.else_block):
+            block = self._inner(inner, where, level)
+            if block.parameters or len(block.results) != len(branch.outputs):
+                raise bad_plan(where, f"runs block {inner}, which has other parameters or results")
+            self._passes(block.results, branch.outputs, where)
+
     def _loop(self, loop: Loop, where: str, level: int) -> None:
         if loop.trip_count is not None:
             self._single(loop.trip_count, DataType.INT64, where)
@@ -249,68 +265,27 @@ class _Checker:
             raise bad_plan(where, f"runs block {loop.body}, which has other parameters or results")
         if len(loop.outputs) < carried:
             raise bad_plan(where, f"carries {carried} registers, but has {len(loop.outputs)} outputs")
-        registers = self._composition.registers
-        for parameter, type_ in zip(block.parameters, (DataType.INT64, DataType.BOOL), strict=False):
-            found = registers[parameter].type
-            if not isinstance(found, TensorType) or found.type is not type_:
-                raise bad_plan(
-                    where, f"fills register {parameter} with a {type_.name}, which it doesn't hold"
-                )
-        condition = registers[block.results[0]].type
-        if not isinstance(condition, TensorType) or condition.type is not DataType.BOOL:
+        number, going, *parameters = block.parameters
+        for register, type_ in ((number, DataType.INT64), (going, DataType.BOOL)):
+            if not fits(self._composition.registers[register].type, TensorType(type_, ())):
+                text = f"fills register {register} with a {type_.name}, which it doesn't hold"
+                raise bad_plan(where, text)
+        condition, *results = block.results
+        if not fits(self._composition.registers[condition].type, TensorType(DataType.BOOL)):
             raise bad_plan(where, "has a body whose first result is no BOOL")
-        for register in loop.outputs[carried:]:
-            self._known(register, where)
-            if not isinstance(registers[register].type, TensorType):
-                raise bad_plan(where, f"collects into register {register}, which holds no tensor")
+        self._passes(loop.initial, parameters, where)
+        self._passes(results[:carried], parameters, where)
+        self._passes(loop.initial, loop.outputs[:carried], where)
+        self._passes(results[:carried], loop.outputs[:carried], where)
+        for result, register in zip(results[carried:], loop.outputs[carried:], strict=True):
+            self._stacks(result, register, where)
 
-    # ---- host operators ----
-    def _host(self, host: Host, where: str) -> None:
-        operator = HOST.get(host.operator)
-        if operator is None:
-            name = host.operator[:80]
-            text = (
-                f"names host operator {name!r}, unknown to this runtime: update it{did_you_mean(name, HOST)}"
-            )
+    def _stacks(self, result: int, register: int, where: str) -> None:
+        """Check that what rounds give may be put together in a register."""
+        each, held = self._types((result, register), where)
+        if not isinstance(each, TensorType):
+            raise bad_plan(where, f"collects {type_text(each)}, which is no tensor")
+        stacked = TensorType(each.type, None if each.shape is None else (None, *each.shape))
+        if not fits(stacked, held):
+            text = f"collects {type_text(stacked)} into register {register} of {type_text(held)}"
             raise bad_plan(where, text)
-        least, most = operator.integers
-        if not least <= len(host.integers) <= most or len(host.texts) != operator.texts:
-            raise bad_plan(
-                where, f"gives {operator.name} {len(host.integers)} numbers, {len(host.texts)} texts"
-            )
-        if any(len(text) > _LONGEST_TEXT for text in host.texts):
-            raise bad_plan(where, f"has a text of more than {_LONGEST_TEXT} characters")
-        self._kinds(operator, operator.inputs, [self._read(each, where) for each in host.inputs], where)
-        for output in host.outputs:
-            self._known(output, where)
-        types = [self._composition.registers[output].type for output in host.outputs]
-        outputs = operator.outputs
-        if outputs and outputs[-1].endswith("+"):
-            if len(types) != len(outputs) - 1 + len(host.inputs):
-                raise bad_plan(where, f"{operator.name} doesn't have {len(types)} outputs")
-            outputs = (*outputs[:-1], *[outputs[-1].rstrip("+")] * len(host.inputs))
-        self._kinds(operator, outputs, types, where)
-
-    def _kinds(
-        self, operator: HostOperator, wanted: tuple[str, ...], given: Sequence[RegisterType], where: str
-    ) -> None:
-        kinds = [kind.rstrip("?+") for kind in wanted]
-        least = len(wanted) - (1 if wanted and wanted[-1].endswith("?") else 0)
-        if wanted and wanted[-1].endswith("+"):
-            kinds += [kinds[-1]] * (len(given) - len(kinds))
-        if not least <= len(given) <= len(kinds):
-            raise bad_plan(where, f"gives {operator.name} {len(given)} things, not {len(wanted)}")
-        for kind, type_ in zip(kinds, given, strict=False):
-            if not _is(kind, type_):
-                raise bad_plan(where, f"gives {operator.name} something else than {kind}")
-
-
-def _is(kind: str, type_: RegisterType) -> bool:
-    match kind:
-        case "sequence":
-            return isinstance(type_, SequenceType | OptionalType)
-        case "tensor":
-            return isinstance(type_, TensorType) and type_.type is not DataType.STRING
-        case "strings":
-            return isinstance(type_, TensorType) and type_.type is DataType.STRING
-    return True

@@ -16,7 +16,10 @@ Sizes = tuple[int, ...]
 
 
 class BindingPool:
-    """Lends bindings to threads. Those in use and those kept share one bound on memory."""
+    """Lends bindings to threads.
+
+    Those in use, those kept, and what is reserved for anything else share one bound on memory.
+    """
 
     def __init__(
         self,
@@ -36,15 +39,15 @@ class BindingPool:
         self._bytes = 0
 
     @contextmanager
-    def lend(self, sizes: Sizes) -> Iterator[Binding]:
+    def lend(self, sizes: Sizes, spend: Callable[[Layout], None] | None = None) -> Iterator[Binding]:
         """Yield a binding that is the caller's alone meanwhile.
 
-        Raises what laying out and binding raise, and Exhausted (TOO_MUCH_MEMORY) where the calls in progress
-        leave too little memory.
+        `spend` is called with the layout before a new binding is made. Raises what it, laying out and binding
+        raise, and Exhausted (TOO_MUCH_MEMORY) where the calls in progress leave too little memory.
         """
         binding = self._take(sizes)
         if binding is None:
-            binding = self._new(sizes)
+            binding = self._new(sizes, spend)
         try:
             yield binding
         finally:
@@ -52,8 +55,25 @@ class BindingPool:
 
     @property
     def bytes(self) -> int:
-        """Memory held now, in use or kept."""
+        """Memory held now: of bindings in use or kept, and what is reserved."""
         return self._bytes
+
+    def reserve(self, size: int) -> None:
+        """Take `size` bytes for something else than a binding; bindings that nobody uses make room.
+
+        Raises Exhausted (TOO_MUCH_MEMORY) where there aren't so many.
+        """
+        with self._lock:
+            while self._kept and self._bytes + size > self._max_bytes:
+                self._drop_oldest()
+            if self._bytes + size > self._max_bytes:
+                raise self._full(size)
+            self._bytes += size
+
+    def release(self, size: int) -> None:
+        """Give back what was reserved."""
+        with self._lock:
+            self._bytes -= size
 
     def _take(self, sizes: Sizes) -> Binding | None:
         with self._lock:
@@ -68,19 +88,16 @@ class BindingPool:
                 del self._kept[sizes]
             return binding
 
-    def _new(self, sizes: Sizes) -> Binding:
+    def _new(self, sizes: Sizes, spend: Callable[[Layout], None] | None) -> Binding:
         layout = self._lay_out(sizes)
+        if spend is not None:
+            spend(layout)
         needed = layout.arena_bytes + ALIGNMENT
         with self._lock:
             while self._kept and self._bytes + needed > self._max_bytes:
                 self._drop_oldest()
-            busy = self._bytes
-            if busy and busy + needed > self._max_bytes:
-                text = (
-                    f"a call needs {size_text(needed)}; others use {size_text(busy)} of "
-                    f"{size_text(self._max_bytes)} now"
-                )
-                raise Exhausted(text, reason=TOO_MUCH_MEMORY)
+            if self._bytes and self._bytes + needed > self._max_bytes:
+                raise self._full(needed)
             self._bytes += needed
         try:
             return self._make(sizes, layout)
@@ -96,6 +113,11 @@ class BindingPool:
             self._count += 1
             while self._count > self._max_kept:
                 self._drop_oldest()
+
+    def _full(self, size: int) -> Exhausted:
+        taken, most = size_text(self._bytes), size_text(self._max_bytes)
+        text = f"a call needs {size_text(size)} more; {taken} of {most} are in use"
+        return Exhausted(text, reason=TOO_MUCH_MEMORY)
 
     def _drop_oldest(self) -> None:
         sizes, idle = next(iter(self._kept.items()))

@@ -9,6 +9,7 @@ from libs.common.suggest import did_you_mean
 from libs.runtime.faults import bad_input
 from libs.runtime.inputs import PortSpec, converted
 from libs.runtime.kernels.fault import Array
+from libs.runtime.ledger import Items
 from libs.runtime.numpy_types import DTYPES
 from libs.runtime.plan import (
     DataType,
@@ -50,6 +51,8 @@ def given_back(value: Any, type_: RegisterType) -> Any:
     if isinstance(type_, TensorType):
         return value.copy()
     if isinstance(type_, OptionalType):
+        if len(value) > 1:
+            raise bad_input(f"an optional output holds {len(value)} things")
         return given_back(value[0], type_.element) if value else None
     return [given_back(item, type_.element) for item in value]
 
@@ -91,13 +94,13 @@ class RegisterReader:
         if isinstance(type_, TensorType):
             return self._array(value, type_, spec, sizes)
         if isinstance(type_, OptionalType):
-            return [] if value is None else [self._value(value, type_.element, spec, sizes)]
+            return Items() if value is None else Items([self._value(value, type_.element, spec, sizes)])
         if not isinstance(value, list | tuple) or len(value) > MOST_ITEMS:
             what = f"{len(value)} items" if isinstance(value, list | tuple) else type(value).__name__
             raise bad_input(
                 f"input {spec.name!r} ({spec}) must be a list of at most {MOST_ITEMS}, not {what}"
             )
-        return [self._value(item, type_.element, spec, sizes) for item in value]
+        return Items(self._value(item, type_.element, spec, sizes) for item in value)
 
     def _array(self, value: object, type_: TensorType, spec: PortSpec, sizes: dict[str, int]) -> Array:
         array = _strings(value, spec) if type_.type is DataType.STRING else converted(value, spec)
@@ -124,16 +127,24 @@ class RegisterReader:
 def _strings(value: object, spec: PortSpec) -> Array:
     try:
         array = np.asarray(value, np.object_)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise bad_input(f"input {spec.name!r} is no regular array of strings") from None
-    flat = array.reshape(-1)
-    texts = [item.decode() if isinstance(item, bytes) else item for item in flat.tolist()]
-    wrong = next((item for item in texts if not isinstance(item, str)), None)
-    if wrong is not None:
-        raise bad_input(f"input {spec.name!r} must hold strings, not a {type(wrong).__name__}")
-    result = np.empty(len(texts), np.object_)
-    result[:] = texts
+    result = np.empty(array.size, np.object_)
+    result[:] = [_text(item, spec) for item in array.reshape(-1).tolist()]
     return result.reshape(array.shape)
+
+
+def _text(item: object, spec: PortSpec) -> str:
+    try:
+        text = item.decode() if isinstance(item, bytes) else item
+        if isinstance(text, str):
+            # A str may hold halves of surrogate pairs, which are no characters.
+            if not text.isascii():
+                text.encode()
+            return text
+    except UnicodeError:
+        raise bad_input(f"input {spec.name!r} holds a string that isn't UTF-8: {item!r:.80}") from None
+    raise bad_input(f"input {spec.name!r} must hold strings, not a {type(item).__name__}")
 
 
 def _wrong_shape(spec: PortSpec, shape: Sequence[int]) -> Exception:

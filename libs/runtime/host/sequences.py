@@ -1,4 +1,4 @@
-"""Lists of arrays, and of lists."""
+"""Lists of arrays, and of lists. A list that was made is never changed: it may be in several registers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,10 +7,10 @@ import numpy as np
 
 from libs.runtime.host.limits import Limits
 from libs.runtime.kernels.fault import DataFault
+from libs.runtime.ledger import Items, bytes_of
 
 MOST_ITEMS = 1 << 20
-_ITEM_BYTES = 64
-"""What a list takes for an item, about, whatever that is."""
+_ITEM_BYTES = 8
 
 
 def _place(position: Any, count: int, *, inclusive: bool) -> int:
@@ -24,7 +24,7 @@ def _place(position: Any, count: int, *, inclusive: bool) -> int:
 
 def empty(inputs: Sequence[Any], limits: Limits) -> Sequence[Any]:
     """Return an empty list."""
-    return [[]]
+    return [Items()]
 
 
 def insert(inputs: Sequence[Any], limits: Limits) -> Sequence[Any]:
@@ -32,9 +32,9 @@ def insert(inputs: Sequence[Any], limits: Limits) -> Sequence[Any]:
     items, item = inputs[0], inputs[1]
     if len(items) >= MOST_ITEMS:
         raise DataFault(f"a sequence gets more than {MOST_ITEMS} items")
-    limits.take(_ITEM_BYTES + (item.nbytes if isinstance(item, np.ndarray) else 0))
+    limits.take(_ITEM_BYTES * (len(items) + 1))
     place = len(items) if len(inputs) < 3 else _place(inputs[2], len(items), inclusive=True)
-    copy = list(items)
+    copy = Items(items)
     copy.insert(place, item)
     return [copy]
 
@@ -44,8 +44,9 @@ def erase(inputs: Sequence[Any], limits: Limits) -> Sequence[Any]:
     items = inputs[0]
     if not items:
         raise DataFault("a sequence is empty: there is nothing to erase")
+    limits.take(_ITEM_BYTES * len(items))
     place = -1 if len(inputs) < 2 else _place(inputs[1], len(items), inclusive=False)
-    copy = list(items)
+    copy = Items(items)
     del copy[place]
     return [copy]
 
@@ -65,12 +66,9 @@ def concat(inputs: Sequence[Any], limits: Limits, *, integers: tuple[int, ...]) 
     items, (axis, stacked) = inputs[0], integers
     if not items:
         raise DataFault("a sequence is empty: there is nothing to join")
-    limits.take(sum(item.nbytes for item in items))
+    limits.take(sum(bytes_of(item) for item in items))
     try:
-        joined = np.stack(items, axis) if stacked else np.concatenate(items, axis)
+        return [np.stack(items, axis) if stacked else np.concatenate(items, axis)]
     except (ValueError, np.exceptions.AxisError) as error:
         shapes = ", ".join(str(list(item.shape)) for item in items[:4])
         raise DataFault(f"arrays of shapes {shapes} can't be joined along axis {axis}") from error
-    if joined.dtype != items[0].dtype:
-        raise DataFault("arrays of several types can't be joined")
-    return [joined]

@@ -9,6 +9,7 @@ import numpy as np
 from libs.runtime.host import image, random, sequences, strings
 from libs.runtime.host.limits import Limits
 from libs.runtime.kernels.fault import DataFault
+from libs.runtime.ledger import Items
 from libs.runtime.numpy_types import DTYPES
 from libs.runtime.plan import DataType, Host, RegisterType, TensorType
 
@@ -55,7 +56,7 @@ def host_operator(host: Host, types: Sequence[RegisterType]) -> Apply:
         results = apply(inputs, limits)
         for result, dtype, rank in zip(results, wanted, ranks, strict=True):
             if dtype is None:
-                if not isinstance(result, list):
+                if not isinstance(result, Items):
                     raise DataFault("a tensor comes where the model has a sequence")
             elif not isinstance(result, np.ndarray) or result.dtype != dtype:
                 found = result.dtype if isinstance(result, np.ndarray) else "a sequence"

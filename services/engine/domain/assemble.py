@@ -15,11 +15,12 @@ from services.engine.domain.graph import LooseTensor, OptionalOf, SequenceOf
 from services.engine.domain.lower import lower_part
 from services.engine.domain.partition import Partitioned
 from services.engine.domain.program import ValueType
+from services.engine.domain.unknown_elements import settled
 
 
 def assemble(partitioned: Partitioned, *, model_digest: str, producer: str) -> plans.Plan:
     """Return the plan of a program in parts; raises BadProgram as `lower` does."""
-    composed = partitioned.composed
+    composed = settled(partitioned.composed, partitioned.blocks)
     numbers: dict[int, int] = {}
     for value in _registers(partitioned):
         numbers.setdefault(value, len(numbers))

@@ -175,7 +175,7 @@ def test_a_loop_that_never_ends_costs_what_a_call_may() -> None:
 
 def test_what_a_loop_collects_counts() -> None:
     program = Program(looping(1), max_buffer_bytes=4096)
-    with pytest.raises(Exhausted, match="what sequences and loops collect takes more than"):
+    with pytest.raises(Exhausted, match="of 4 KiB are in use"):
         program.run({"x": np.ones(2, np.float32), "n": np.array(1_000_000)})
 
 

@@ -52,7 +52,7 @@ def test_kept_ones_make_room_and_busy_ones_dont() -> None:
     pool.use(16)
     pool.use(32)  # 3 lines with its alignment: the first must go
     assert pool.pool.bytes == 3 * 64
-    with pool.pool.lend((32,)), pytest.raises(Exhausted, match="others use 192 bytes of 256 bytes") as caught:
+    with pool.pool.lend((32,)), pytest.raises(Exhausted, match="192 bytes of 256 bytes are in use") as caught:
         pool.use(16)
     assert caught.value.reason == "TOO_MUCH_MEMORY"
     pool.use(16)
