@@ -50,11 +50,15 @@ class Flow(Writer):
 
         At run time none may be below 0. What is known when the plan is made costs nothing; otherwise each
         is a dimension that data decide, and what uses it runs after what computes it. Raises Invalid for
-        more than 256 elements, or an unknown number.
+        more than 256 elements, or an unknown number, and for sizes that are surely below 0.
         """
         found = self.elements(value)
         if found is not None:
-            return tuple(found.reshape(-1))
+            known: Shape = tuple(found.reshape(-1))
+            for size in known:
+                if self.bounds.range(size)[1] < 0:
+                    raise Invalid(f"a size is {size}; it must be at least 0")
+            return known
         elements = count(value.shape).constant
         if elements is None or elements > MOST_ELEMENTS:
             raise Invalid(

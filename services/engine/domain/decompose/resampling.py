@@ -122,7 +122,10 @@ def _by_scales(call: Call, x: Value, axes: tuple[int, ...], scales: Value) -> li
         else:
             # In the scales' own precision: 10 · 0.7 is 7 there, and less in a wider one.
             scaled = b.binary("mul", b.extent(size, scale.type), scale)
-            target = b.size(b.cast(b.unary("floor", scaled), DataType.INT64))
+            # A scale that isn't above 0 gives -1, which is no size.
+            positive = b.binary("lt", b.scalar(0, scale.type), scale)
+            whole = b.where(positive, b.unary("floor", scaled), b.scalar(-1, scale.type))
+            target = b.size(b.cast(whole, DataType.INT64))
         wanted.append(_Axis(axis, size, target, b.cast(scale, _WIDE)))
     return wanted
 
@@ -174,7 +177,8 @@ def _along(call: Call, x: Value, each: _Axis, settings: _Settings) -> Value:
         return x
     repeats = settings.mode == "nearest" and settings.position not in ("align_corners", "tf_crop_and_resize")
     times = each.target.exact_quotient(each.size) if each.size.constant is None else None
-    same = (settings.position == "asymmetric") == (settings.rounding == "floor")
+    rounded = settings.rounding in ("round_prefer_floor", "round_prefer_ceil")
+    same = settings.rounding == "floor" if settings.position == "asymmetric" else rounded
     if repeats and same and times is not None and times.constant is not None:
         return _repeated(b, x, axis, times)
     places = _places(b, each, settings)
@@ -291,7 +295,12 @@ def _weighted(b: Builder, x: Value, each: _Axis, places: Value, settings: _Setti
     outer, inner = (product(sizes) for sizes in (x.shape[: each.axis], x.shape[each.axis + 1 :]))
     around = b.gather(b.reshape(x, (outer, each.size, inner)), inside, 1)
     shares = b.reshape(b.cast(weights, x.type), (taps, each.target, ONE))
-    summed = b.reduce("reduce_sum", b.binary("mul", around, shares), (1,), keep=False)
+    parts = b.binary("mul", around, shares)
+    if shares.known is None or not shares.known.all():
+        # Nothing of what is infinite is nothing.
+        zero = b.scalar(0, x.type)
+        parts = b.where(b.binary("eq", shares, zero), zero, parts)
+    summed = b.reduce("reduce_sum", parts, (1,), keep=False)
     return b.reshape(summed, (*x.shape[: each.axis], each.target, *x.shape[each.axis + 1 :]))
 
 
