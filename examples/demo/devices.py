@@ -208,7 +208,9 @@ class Device:
                 self._process.kill()
                 self._process.wait()
         for thread in self._threads:
-            thread.join(timeout=10)
+            # Ctrl-C may come while a thread is being started: it can't be joined, and ends at its first step.
+            if thread.is_alive():
+                thread.join(timeout=10)
 
 
 def _message(event: Event) -> device_agent_pb2.Event:

@@ -1,5 +1,6 @@
 """How the demo's devices are fed and waited for; no agent runs here."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,15 @@ def test_a_log_that_is_too_short_is_refused() -> None:
     assert [len(hand) for hand in dealt(Log("long", {str(n): events(150) for n in range(8)}), Plan())] == [
         150
     ] * 8
+
+
+def test_a_device_whose_threads_an_interrupt_kept_from_starting_stops(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fleet.devices[0].feed(lambda: 1.0)
+    fleet.stop()
