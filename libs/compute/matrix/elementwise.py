@@ -244,8 +244,11 @@ def lcm(x1: Any, x2: Any, /) -> Tensor:
     return Tensor(b, b.elementwise("abs", b.elementwise("mul", parts, y)))
 
 
-def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
-    """Return floats with NaN and infinities replaced: by 0 and the type's largest numbers."""
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
+    """Return floats with NaN and infinities replaced: by 0 and the type's largest numbers.
+
+    The result is another array, whatever `copy` says.
+    """
     tensor = asarray(x)
     if tensor.type not in FLOATS:
         return tensor

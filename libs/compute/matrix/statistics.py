@@ -165,10 +165,9 @@ def quantiles(rows: Tensor, parts: Tensor, count: Tensor, method: str) -> tuple[
     most = clip(count - 1.0, 0.0, None)
     first = flat[(low.astype(DataType.INT64) + start)]
     second = flat[(clip(low + 1.0, None, most).astype(DataType.INT64) + start)]
-    # As numpy has it: in the type of the array and the parts.
+    # As numpy has it: gaps in the array's type, what is between in that of the array and the parts.
     type_ = common_type(rows.type, parts.type)
-    first, second, weight = (each.astype(type_) for each in (first, second, weight))
-    gap = second - first
+    gap, weight = second - first, weight.astype(type_)
     found = choose(weight >= 0.5, second - gap * (1 - weight), first + gap * weight)
     found = choose(first == second, first, found)
     return choose(weight == 0, first, found), lead
