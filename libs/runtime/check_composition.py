@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from libs.runtime.check_elements import check_elements
+from libs.runtime.check_elements import check_elements, is_text
 from libs.runtime.check_host import MAX_RANK, check_host
 from libs.runtime.elements import ITEM_BYTES
 from libs.runtime.faults import bad_plan
@@ -101,6 +101,8 @@ class _Checker:
             raise bad_plan(where, "is a constant whose shape is not fixed")
         count = math.prod(numbers)
         if type_.type is DataType.STRING:
+            if not all(map(is_text, register.strings)):
+                raise bad_plan(where, "has a string with half of a surrogate pair, which is no character")
             if register.constant or len(register.strings) != count:
                 raise bad_plan(
                     where, f"has {len(register.strings)} strings, but its shape {numbers} takes {count}"

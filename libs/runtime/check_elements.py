@@ -1,4 +1,4 @@
-"""Says whether bytes are elements of a type."""
+"""Says whether bytes are elements of a type, and a str is text."""
 
 from libs.runtime.elements import NARROW_BITS
 from libs.runtime.faults import bad_plan
@@ -19,3 +19,14 @@ def check_elements(type_: DataType, data: bytes, where: str) -> None:
     if type_ is DataType.BOOL:
         raise bad_plan(where, "has a BOOL that is neither 0 nor 1")
     raise bad_plan(where, f"has a byte that is no {type_.name}")
+
+
+def is_text(text: str) -> bool:
+    """Tell whether a str is made of characters: halves of surrogate pairs can't be written as UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from libs.common.suggest import did_you_mean
 from libs.runtime.atomic import HOST, HostOperator
+from libs.runtime.check_elements import is_text
 from libs.runtime.elements import family
 from libs.runtime.faults import bad_plan
 from libs.runtime.plan import DataType, Host, RegisterType, TensorType
@@ -33,6 +34,10 @@ def check_host(host: Host, given: Sequence[RegisterType], made: Sequence[Registe
         raise bad_plan(where, f"gives {operator.name} {len(host.integers)} numbers, {len(host.texts)} texts")
     if any(len(text) > _LONGEST_TEXT for text in host.texts):
         raise bad_plan(where, f"has a text of more than {_LONGEST_TEXT} characters")
+    if not all(map(is_text, host.texts)):
+        raise bad_plan(where, "has a text with half of a surrogate pair, which is no character")
+    if not all(-(1 << 63) <= number < 1 << 63 for number in host.integers):
+        raise bad_plan(where, "has a number of more than 64 bits")
     _check_kinds(operator, operator.inputs, given, where)
     outputs = operator.outputs
     if outputs and outputs[-1].endswith("+"):

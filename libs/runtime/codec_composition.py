@@ -1,6 +1,7 @@
 """Compositions as messages, and back; parts are the caller's to convert."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from isthmus.engine.v1 import plan_pb2 as pb
 from libs.runtime.faults import bad_plan
@@ -26,6 +27,16 @@ from libs.runtime.plan import (
 
 MOST_LEVELS = 3
 """Of sequences and optionals in one another."""
+_MOST_AXES = 8
+_MOST_DIMENSIONS = 64
+_MOST_PORTS = 1_024
+"""Of a part or a host operator."""
+_MOST_REGISTERS = 65_536
+"""Of what a block is given or gives."""
+_MOST_WORDS = 16
+"""Numbers or texts of a host operator."""
+
+T = TypeVar("T")
 
 
 def composition_message(
@@ -131,17 +142,7 @@ def read_composition(
         ),
         inputs=tuple(NamedRegister(each.name, each.register) for each in message.inputs),
         outputs=tuple(NamedRegister(each.name, each.register) for each in message.outputs),
-        blocks=tuple(
-            Block(
-                tuple(block.parameters),
-                tuple(
-                    _action(action, f"blocks[{index}].actions[{number}]")
-                    for number, action in enumerate(block.actions)
-                ),
-                tuple(block.results),
-            )
-            for index, block in enumerate(message.blocks)
-        ),
+        blocks=tuple(_block(block, f"blocks[{index}]") for index, block in enumerate(message.blocks)),
     )
 
 
@@ -171,6 +172,7 @@ def _tensor_type(message: pb.TensorType, dimensions: Sequence[Dimension], where:
         raise bad_plan(where, text) from None
     if not message.ranked:
         return TensorType(type_)
+    _few(message.shape, _MOST_AXES, f"{where}.shape")
     shape: list[int | str | None] = []
     for size in message.shape:
         match size.WhichOneof("kind"):
@@ -185,33 +187,51 @@ def _tensor_type(message: pb.TensorType, dimensions: Sequence[Dimension], where:
     return TensorType(type_, tuple(shape))
 
 
+def _block(message: pb.Block, where: str) -> Block:
+    return Block(
+        _few(message.parameters, _MOST_REGISTERS, f"{where}.parameters"),
+        tuple(_action(action, f"{where}.actions[{number}]") for number, action in enumerate(message.actions)),
+        _few(message.results, _MOST_REGISTERS, f"{where}.results"),
+    )
+
+
+def _few(values: Sequence[T], most: int, where: str) -> tuple[T, ...]:
+    """Return a tuple of what was counted before anything was made of it."""
+    if len(values) > most:
+        raise bad_plan(where, f"has {len(values)} entries, more than {most}")
+    return tuple(values)
+
+
 def _action(message: pb.Action, where: str) -> Action:
     kind: Run | Branch | Loop | Host
     match message.WhichOneof("kind"):
         case "run":
             run = message.run
-            sources = tuple(_source(source, where) for source in run.dimensions)
-            kind = Run(run.part, tuple(run.inputs), tuple(run.outputs), sources)
+            given = _few(run.dimensions, _MOST_DIMENSIONS, f"{where}.dimensions")
+            sources = tuple(_source(source, where) for source in given)
+            inputs = _few(run.inputs, _MOST_PORTS, f"{where}.inputs")
+            kind = Run(run.part, inputs, _few(run.outputs, _MOST_PORTS, f"{where}.outputs"), sources)
         case "branch":
             branch = message.branch
-            kind = Branch(branch.condition, branch.then_block, branch.else_block, tuple(branch.outputs))
+            outputs = _few(branch.outputs, _MOST_REGISTERS, f"{where}.outputs")
+            kind = Branch(branch.condition, branch.then_block, branch.else_block, outputs)
         case "loop":
             loop = message.loop
             kind = Loop(
                 loop.trip_count if loop.HasField("trip_count") else None,
                 loop.condition if loop.HasField("condition") else None,
                 loop.body,
-                tuple(loop.initial),
-                tuple(loop.outputs),
+                _few(loop.initial, _MOST_REGISTERS, f"{where}.initial"),
+                _few(loop.outputs, _MOST_REGISTERS, f"{where}.outputs"),
             )
         case "host":
             host = message.host
             kind = Host(
                 host.operator,
-                tuple(host.inputs),
-                tuple(host.outputs),
-                tuple(host.integers),
-                tuple(host.texts),
+                _few(host.inputs, _MOST_PORTS, f"{where}.inputs"),
+                _few(host.outputs, _MOST_PORTS, f"{where}.outputs"),
+                _few(host.integers, _MOST_WORDS, f"{where}.integers"),
+                _few(host.texts, _MOST_WORDS, f"{where}.texts"),
             )
         case _:
             raise bad_plan(where, "is of a kind that this runtime doesn't know: update it")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from libs.common.suggest import did_you_mean
+from libs.runtime.check_elements import is_text
 from libs.runtime.faults import bad_input
 from libs.runtime.inputs import PortSpec, converted
 from libs.runtime.kernels.fault import Array
@@ -135,16 +136,13 @@ def _strings(value: object, spec: PortSpec) -> Array:
 
 
 def _text(item: object, spec: PortSpec) -> str:
-    try:
-        text = item.decode() if isinstance(item, bytes) else item
-        if isinstance(text, str):
-            # A str may hold halves of surrogate pairs, which are no characters.
-            if not text.isascii():
-                text.encode()
-            return text
-    except UnicodeError:
-        raise bad_input(f"input {spec.name!r} holds a string that isn't UTF-8: {item!r:.80}") from None
-    raise bad_input(f"input {spec.name!r} must hold strings, not a {type(item).__name__}")
+    # Bytes that aren't UTF-8 become halves of surrogate pairs.
+    text = item.decode(errors="surrogateescape") if isinstance(item, bytes) else item
+    if not isinstance(text, str):
+        raise bad_input(f"input {spec.name!r} must hold strings, not a {type(item).__name__}")
+    if not is_text(text):
+        raise bad_input(f"input {spec.name!r} holds a string that isn't UTF-8: {str(item)[:80]!a}")
+    return text
 
 
 def _wrong_shape(spec: PortSpec, shape: Sequence[int]) -> Exception:

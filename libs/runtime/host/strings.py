@@ -50,7 +50,8 @@ def take(inputs: Sequence[Any], limits: Limits) -> Sequence[Any]:
     if places.size and not (places.min() >= 0 and places.max() < table.size):
         raise DataFault(f"strings are numbers {places.min()} to {places.max()} of a table of {table.size}")
     limits.take(_PLACE_BYTES * places.size)
-    return [table[places]]
+    # Of a single place numpy would give the string itself.
+    return [table[places.reshape(-1)].reshape(places.shape)]
 
 
 def concat(inputs: Sequence[Any], limits: Limits) -> Sequence[Any]:

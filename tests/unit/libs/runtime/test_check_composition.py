@@ -107,6 +107,13 @@ def body(block: Block) -> Composition:
     return replace(SOUND, blocks=(SOUND.blocks[0], block, *SOUND.blocks[2:]))
 
 
+def collecting(register: int) -> Composition:
+    """Return the sound one with a loop that collects what a register has."""
+    changed = first(RUN, _REST[0], Loop(1, 2, 1, (), (8,)), _REST[2])
+    blocks = (changed.blocks[0], Block((5, 6), (), (6, register)), *SOUND.blocks[2:])
+    return replace(changed, blocks=blocks)
+
+
 _REST = [action.kind for action in SOUND.blocks[0].actions[1:]]
 FAULTS: dict[str, tuple[str, Composition]] = {
     "no output": ("would compute nothing", replace(SOUND, outputs=())),
@@ -178,6 +185,38 @@ FAULTS: dict[str, tuple[str, Composition]] = {
     "an operator's numbers": (
         "gives sequence_insert 1 numbers, 0 texts",
         first(RUN, *_REST[:2], replace(_REST[2], integers=(1,))),
+    ),
+    "a branch's types": (
+        "hands FLOAT32[?] of register 4 to register 9 of sequence of FLOAT32[?]",
+        first(RUN, replace(_REST[0], outputs=(9,)), _REST[1], replace(_REST[2], outputs=(12,))),
+    ),
+    "what is carried into a round": (
+        "hands FLOAT32[?] of register 4 to register 7 of INT64[?]",
+        registers(7, vector(I64)),
+    ),
+    "what is carried out of a round": (
+        "hands sequence of FLOAT32[?] of register 3 to register 7",
+        body(Block((5, 6, 7), (), (6, 3))),
+    ),
+    "what a loop gives": (
+        "to register 8 of FLOAT32[?, ?]",
+        registers(8, Register(TensorType(F32, (None, None)))),
+    ),
+    "lists that rounds collect": (
+        "collects sequence of FLOAT32[?], which is no tensor",
+        collecting(3),
+    ),
+    "what rounds collect": (
+        "collects FLOAT32[?, ?] into register 8 of FLOAT32[?]",
+        collecting(4),
+    ),
+    "a constant that is neither true nor false": (
+        "has a BOOL that is neither 0 nor 1",
+        registers(10, Register(TensorType(BOOL, (2,)), b"\0\2")),
+    ),
+    "a constant of half a character": (
+        "half of a surrogate pair",
+        registers(11, Register(TensorType(STRING, (1,)), b"", ("\ud800",))),
     ),
     "a constant's bytes": (
         "has 4 bytes for its shape [2]",
