@@ -336,7 +336,7 @@ class Bounds:
         names = frozenset(dimensions)
         return Bounds(
             {name: self.ranges[name] for name in sorted(names)},
-            self._linked(self.data) & names,
+            names & self._linked(self.data),
             tuple(pair for pair in self.equal if pair[0].dimensions | pair[1].dimensions <= names),
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from libs.common.errors import Invalid
+from libs.runtime.ledger import Items
 from libs.runtime.plan import DataType
 from services.engine.domain.composed import (
     AnyInstruction,
@@ -65,8 +66,8 @@ class _Run:
 
     def taken(self, named: NamedValue, given: Any) -> Any:
         if isinstance(self._composed.values[named.value], OptionalOf):
-            return [] if given is None else [given]
-        return list(given) if isinstance(given, list | tuple) else np.asarray(given)
+            return Items() if given is None else Items([_thing(given)])
+        return _thing(given)
 
     def given(self, named: NamedValue, values: Mapping[int, Any]) -> Any:
         value = values[self._base(named.value)]
@@ -165,3 +166,7 @@ class _Run:
             return np.zeros([0, *(size.constant or 0 for size in kind.shape[1:])], numpy_type(kind.type))
         assert isinstance(kind, LooseTensor)
         return np.zeros([0] * (kind.rank or 1), numpy_type(kind.type))
+
+
+def _thing(given: Any) -> Any:
+    return Items(map(_thing, given)) if isinstance(given, list | tuple) else np.asarray(given)
