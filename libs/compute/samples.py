@@ -229,7 +229,7 @@ SORTING = [
     *_each("partition argpartition", np.array([5, 1, 4, 2, 3]), 0),
     Sample("lexsort", ((COUNTS, COUNTS[::-1].copy()),)),
     Sample("searchsorted", (np.array([1, 3, 5]), COUNTS)),
-    Sample("digitize", (VECTOR, np.array([-1.0, 0.0, 1.0]))),
+    Sample("digitize", (VECTOR, [-1.0, 0.0, 1.0])),
     Sample("take", (NUMBERS, np.array([2, 0])), {"axis": 1}),
     Sample("take_along_axis", (NUMBERS, np.array([[1], [0], [3]])), {"axis": 1}),
     Sample("choose", (np.array([0, 1, 2, 1]), [VECTOR[:4], VECTOR[1:5], VECTOR[2:6]])),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator as operators
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from libs.compute.matrix.joining import concatenate
 from libs.compute.matrix.rounding import floor, rint
 from libs.compute.ordering import in_order
 from libs.compute.promotion import FLOATS
-from libs.compute.tensor import Tensor, asarray, tensors_of
+from libs.compute.tensor import Tensor, asarray, binary, tensors_of
 from libs.runtime.plan import DataType
 
 __all__ = ["pad", "trim_zeros"]
@@ -37,8 +37,7 @@ _OPTIONS = {
 def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Tensor:
     """Return an array with more places before and after those of each axis.
 
-    `mode`: how they are filled, as numpy has it ("empty" gives zeros). Sizes that reflect, wrap or are
-    measured by `stat_length` are known when the function is traced.
+    `mode`: how they are filled, as numpy has it ("empty" gives zeros), but for functions of one's own.
     """
     tensor = asarray(array)
     if mode not in _OPTIONS:
@@ -49,8 +48,8 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Te
         if name not in _OPTIONS[mode]:
             raise Invalid(f"pad: mode {mode!r} takes no {name!r}")
     widths = _pairs(pad_width, tensor.ndim, "pad_width")
-    whole = [tuple(operators.index(each) for each in pair) for pair in widths]
-    if any(each < 0 for pair in whole for each in pair):
+    whole = [tuple(_width(each) for each in pair) for pair in widths]
+    if any((int_or_none(each) or 0) < 0 for pair in whole for each in pair):
         raise Invalid(f"pad: widths {whole} must be 0 or more")
     if mode in ("constant", "empty"):
         return _framed(
@@ -65,6 +64,14 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Te
         if before or after:
             tensor = _axis(tensor, axis, before, after, mode, ends[axis], lengths[axis], odd)
     return tensor
+
+
+def _width(given: Any) -> Size:
+    if isinstance(given, SupportsIndex):
+        return operators.index(given)
+    if isinstance(given, float | str):
+        raise Invalid(f"pad: the width {given!r} is no integer")
+    return given
 
 
 def _pairs(given: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
@@ -138,13 +145,9 @@ def _axis(
         low = _ramp(tensor, first, axis, before, ends[0], rising=True)
         high = _ramp(tensor, last, axis, after, ends[1], rising=False)
         return concatenate([low, tensor, high], axis)
-    size = int_or_none(tensor.shape[axis])
     if mode in ("reflect", "symmetric", "wrap"):
-        if size is None:
-            raise Invalid(
-                f"pad: mode {mode!r} needs the size {tensor.shape[axis]} when the function is traced"
-            )
-        return _mirrored(tensor, axis, size, before, after, mode, odd)
+        return _mirrored(tensor, axis, before, after, mode, odd)
+    size = int_or_none(tensor.shape[axis])
     parts = []
     for length, count, at_end in ((lengths[0], before, False), (lengths[1], after, True)):
         if length is not None and operators.index(length) < 1 and mode != "mean":
@@ -189,26 +192,26 @@ def _measured(seen: Tensor, axis: int, mode: str) -> Tensor:
     return (found if seen.type in FLOATS else rint(found)).astype(seen.type)
 
 
-def _mirrored(tensor: Tensor, axis: int, size: int, before: int, after: int, mode: str, odd: bool) -> Tensor:
-    places = np.arange(-before, size + after)
+def _mirrored(tensor: Tensor, axis: int, before: Size, after: Size, mode: str, odd: bool) -> Tensor:
     b, lead = tensor.backend, tensor.ndim - 1 - axis
+    length = tensor.shape[axis]
+    size = Tensor(b, b.extent(length, DataType.INT64))
+    places = Tensor(b, b.arange(before + length + after)) - Tensor(b, b.extent(before, DataType.INT64))
     if mode == "wrap":
-        return Tensor(b, b.gather(tensor.value, b.constant(places % size), axis))
-    if size == 1:
-        return _wide(tensor, axis, len(places))
-    period = 2 * size if mode == "symmetric" else 2 * size - 2
+        return Tensor(b, b.gather(tensor.value, (places % size).value, axis))
+    period = 2 * size if mode == "symmetric" else binary("maximum", 2 * size - 2, 1)
     turned = places % period
-    mirror = period - turned - (mode == "symmetric")
-    index = np.where(turned < size, turned, mirror)
-    found = Tensor(b, b.gather(tensor.value, b.constant(index), axis))
+    mirror = period - turned - int(mode == "symmetric")
+    behind = turned >= size
+    index = b.where(behind.value, mirror.value, turned.value)
+    found = Tensor(b, b.gather(tensor.value, index, axis))
     if not odd:
         return found
     # Reflected through the value at the edge: each period goes on from where the one before it ended.
     first, last = _slice(tensor, axis, 0, 1), _slice(tensor, axis, -1, None)
-    shape = (-1, *[1] * lead)
-    rounds = asarray(places // period).astype(tensor.type).reshape(*shape)
-    back = Tensor(b, b.constant((turned >= size).reshape(shape)))
-    through = b.where(back.value, (2 * last - found).value, found.value)
+    column = (-1, *[1] * lead)
+    rounds = (places // period).astype(tensor.type).reshape(*column)
+    through = b.where(behind.reshape(*column).value, (2 * last - found).value, found.value)
     return Tensor(b, through) + 2 * (last - first) * rounds
 
 

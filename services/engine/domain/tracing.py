@@ -264,6 +264,8 @@ def _call(function: Traced, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def _written(tracer: Tracer, function: Traced, name: object, thing: Any) -> Value:
+    if isinstance(thing, Extent):
+        return tracer.extent(thing, DataType.INT64)
     tensor = asarray(thing)
     if tensor.backend is tracer:
         return _value(tensor.value)
