@@ -104,7 +104,8 @@ class Composed:
             self._lay_out,
             self._bind,
             max_bytes=max_buffer_bytes,
-            max_kept=max_bindings * max(1, min(len(composition.parts), 64)),
+            # At least one for each part, or rounds of a loop would bind the same parts again and again.
+            max_kept=len(composition.parts) + max_bindings * min(len(composition.parts), 64),
         )
         self._steps = self._block(0)
 

@@ -47,7 +47,8 @@ class Program:
         Args:
             plan: what to run.
             max_buffer_bytes: bound on the memory of all calls together, constants, inputs and outputs apart.
-            max_bindings: how many bindings are kept for later calls, at least 0.
+            max_bindings: how many bindings are kept for later calls, at least 0. Of a composition: for each
+                of its parts, about, and always one for each.
             max_work: bound on what one call takes, as `libs.runtime.work` counts it. None where a plan is
                 trusted, or runs where a call is killed that takes too long.
 

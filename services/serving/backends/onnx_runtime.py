@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from libs.common.errors import Error, Exhausted, Invalid
 from libs.common.names import shown
 from libs.runtime.loading import load_plan
-from services.serving.domain.tensors import BYTES, Array, Signature, TensorSpec
+from services.serving.domain.tensors import BYTES, Array, Signature, TensorSpec, encoded
 
 _TYPES: Mapping[str, str] = {
     "tensor(bool)": "BOOL",
@@ -86,7 +86,7 @@ class OnnxBackend:
             self._sessions.put(session)
         outputs = dict(zip(self._outputs, values, strict=True))
         for name in self._texts_out:
-            outputs[name] = _encoded(outputs[name])
+            outputs[name] = encoded(outputs[name])
         return outputs
 
 
@@ -151,12 +151,6 @@ def _decoded(name: str, array: Array) -> Array:
     decoded = np.empty(array.size, object)
     decoded[:] = texts
     return decoded.reshape(array.shape)
-
-
-def _encoded(array: Array) -> Array:
-    encoded = np.empty(array.size, object)
-    encoded[:] = [value.encode() if isinstance(value, str) else bytes(value) for value in array.flat]
-    return encoded.reshape(array.shape)
 
 
 def _check_self_contained(path: Path) -> None:

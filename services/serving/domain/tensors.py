@@ -198,3 +198,10 @@ def _dims(shape: Sequence[int | str]) -> str:
 
 def _bad(name: str, text: str) -> Invalid:
     return Invalid(f"input {shown(name)}: {text}", reason="BAD_INPUT", metadata={"field": "inputs"})
+
+
+def encoded(array: Array) -> Array:
+    """Return strings as the elements of BYTES that they are on the wire."""
+    texts = np.empty(array.size, object)
+    texts[:] = [value.encode() if isinstance(value, str) else bytes(value) for value in array.flat]
+    return texts.reshape(array.shape)

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,20 @@ from onnx import TensorProto, helper
 
 from libs.common.errors import Invalid, Precondition
 from libs.runtime.codec import encode
-from libs.runtime.testing import linear_plan
+from libs.runtime.plan import (
+    Action,
+    Block,
+    Composition,
+    DataType,
+    Host,
+    NamedRegister,
+    Plan,
+    Register,
+    RegisterType,
+    SequenceType,
+    TensorType,
+)
+from libs.runtime.testing import DIGEST, linear_plan
 from services.serving.backends.loader import BackendLoader
 from services.serving.backends.onnx_runtime import _first_sentence
 from services.serving.domain.backend import warm
@@ -102,6 +116,46 @@ def test_onnx_runtime_is_cut_to_what_it_says(tmp_path: Path) -> None:
     )
     assert _first_sentence(f"{long}It is wrong. Here is more.") == "It is wrong"
     assert _first_sentence("[ONNXRuntimeError] : 1 : FAIL : v1.2 isn't known") == "v1.2 isn't known"
+
+
+def _held(type_: RegisterType, *actions: Action, output: int = 0, more: Sequence[Register] = ()) -> bytes:
+    composition = Composition(
+        (),
+        (Register(type_), *more),
+        (NamedRegister("x", 0),),
+        (NamedRegister("y", output),),
+        (Block((), actions, ()),),
+    )
+    return encode(Plan(DIGEST, "a test", composition=composition))
+
+
+def test_a_plan_of_strings_takes_and_gives_bytes(tmp_path: Path) -> None:
+    words = TensorType(DataType.STRING, (None,))
+    upper = Action(Host("string_case", (0,), (1,), (1,)))
+    backend = load(tmp_path, _held(words, upper, output=1, more=[Register(words)]), Platform.PLAN)
+    warm(backend)
+    assert backend.signature.inputs[0].datatype == "BYTES"
+    given = np.array(["aü".encode(), b""], np.object_)
+    assert backend.run({"x": given})["y"].tolist() == ["AÜ".encode(), b""]
+    with pytest.raises(Invalid, match="isn't UTF-8") as caught:
+        backend.run({"x": np.array([b"\xff"], np.object_)})
+    assert caught.value.reason == "BAD_INPUT"
+
+
+@pytest.mark.parametrize(
+    ("type_", "said"),
+    [
+        (SequenceType(TensorType(DataType.FLOAT32, (None,))), r"x: sequence of float32\[\?\] isn't served"),
+        (TensorType(DataType.FLOAT32), r"x: float32\[\.\.\.\] isn't served"),
+        (TensorType(DataType.BFLOAT16, (2,)), r"x: bfloat16\[2\] isn't served"),
+    ],
+)
+def test_a_plan_of_something_else_than_tensors_is_refused_by_name(
+    tmp_path: Path, type_: RegisterType, said: str
+) -> None:
+    with pytest.raises(Invalid, match=said) as caught:
+        load(tmp_path, _held(type_), Platform.PLAN)
+    assert caught.value.reason == "UNSUPPORTED_TYPE"
 
 
 def test_a_plan_computes(tmp_path: Path) -> None:
