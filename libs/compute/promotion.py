@@ -6,6 +6,8 @@ or a bool.
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import numpy as np
 
 from libs.common.errors import Invalid
@@ -22,6 +24,11 @@ COMPUTED = FLOATS | INTEGERS | {DataType.BOOL}
 """Types that arithmetic takes; others are only kept, moved and converted."""
 _NAMES = {type_.name.lower(): type_ for type_ in DataType if type_ is not DataType.STRING}
 _PYTHON = {bool: DataType.BOOL, int: DataType.INT64, float: DataType.FLOAT64}
+
+
+def is_number(thing: object) -> TypeGuard[Number]:
+    """Tell whether a thing is a Python number, which takes the type of arrays."""
+    return isinstance(thing, bool | int | float) and not isinstance(thing, np.generic)
 
 
 def type_named(dtype: object) -> DataType:

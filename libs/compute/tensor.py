@@ -25,6 +25,7 @@ from libs.compute.promotion import (
     common_type,
     fits,
     floating,
+    is_number,
     name_of,
     type_named,
 )
@@ -171,7 +172,7 @@ class Tensor(Operators):
 
     def reshape(self, *shape: Any) -> Tensor:
         """Return the elements, in row-major order, in another shape; one size may be -1: whatever is left."""
-        sizes = shape[0] if len(shape) == 1 and not _is_size(shape[0]) else shape
+        sizes = shape[0] if len(shape) == 1 and np.ndim(shape[0]) else shape
         return self._made(self.backend.reshape(self.value, filled(tuple(sizes), self.size)))
 
     def transpose(self, *axes: Any) -> Tensor:
@@ -188,9 +189,7 @@ class Tensor(Operators):
         """Return the elements as a vector."""
         return self.reshape(-1)
 
-    def flatten(self) -> Tensor:
-        """Return the elements as a vector."""
-        return self.reshape(-1)
+    flatten = ravel
 
     def _made(self, value: Value) -> Self:
         return type(self)(self.backend, value)
@@ -292,7 +291,7 @@ def together(*things: Any, dtype: DataType | None = None) -> tuple[Backend, list
 
     Raises Invalid for types that don't go together, and numbers that the type doesn't hold.
     """
-    numbers = [thing if _is_number(thing) else None for thing in things]
+    numbers = [thing if is_number(thing) else None for thing in things]
     tensors = [
         None if number is not None else asarray(thing) for thing, number in zip(things, numbers, strict=True)
     ]
@@ -316,17 +315,6 @@ def together(*things: Any, dtype: DataType | None = None) -> tuple[Backend, list
     return backend, values, type_
 
 
-def _is_number(thing: object) -> bool:
-    """Tell whether a thing is a Python number, which takes the type of arrays."""
-    return isinstance(thing, bool | int | float) and not isinstance(thing, np.generic)
-
-
-def _is_size(thing: object) -> bool:
-    return not isinstance(thing, list | tuple | Tensor | np.ndarray) or (
-        isinstance(thing, Tensor) and not thing.ndim
-    )
-
-
 def _index_array(thing: Any) -> Tensor:
     found = asarray(thing)
     if isinstance(thing, list) and not thing:
@@ -342,7 +330,7 @@ def _index_array(thing: Any) -> Tensor:
 def binary(name: str, x: Any, y: Any) -> Tensor:
     """Apply one of numpy's operators of two to operands that broadcast; see `BINARY` for their names."""
     rule, of_bools = BINARY[name]
-    b, values, type_ = together(x, y)
+    b, values, type_ = together(x, y, dtype=_of_quotients(x, y) if name == "divide" else None)
     if type_ not in COMPUTED:
         raise Invalid(f"{name} doesn't take elements of type {name_of(type_)}: convert them with astype")
     if type_ is DataType.BOOL and of_bools in ("and", "or", "xor"):
@@ -351,11 +339,15 @@ def binary(name: str, x: Any, y: Any) -> Tensor:
         raise Invalid(f"{name} doesn't take booleans; use logical_xor, or convert them with astype")
     if name in OF_BITS and type_ in FLOATS:
         raise Invalid(f"{name} takes integers and booleans, not {name_of(type_)}")
-    if name == "divide" and type_ not in FLOATS:
-        type_ = DataType.FLOAT64
-    elif type_ is DataType.BOOL:
+    if type_ is DataType.BOOL:
         type_ = DataType.INT8
     return Tensor(b, rule(b, *(b.cast(value, type_) for value in values)))
+
+
+def _of_quotients(x: Any, y: Any) -> DataType | None:
+    """Return float64 for whole numbers, whether or not one's type holds the other; None for floats."""
+    types = (each if is_number(each) else asarray(each).type for each in (x, y))
+    return DataType.FLOAT64 if common_type(*types) in INTEGERS | {DataType.BOOL} else None
 
 
 def compare(name: str, x: Any, y: Any) -> Tensor:
@@ -371,7 +363,7 @@ def compare(name: str, x: Any, y: Any) -> Tensor:
 
 
 def _wide(thing: Any, other: Any) -> Any:
-    if _is_number(thing) and not _is_number(other):
+    if is_number(thing) and not is_number(other):
         type_ = asarray(other).type
         if type_ in INTEGERS and not fits(thing, type_) and isinstance(thing, int):
             return np.int64(thing) if -(1 << 63) <= thing < 1 << 63 else float(thing)
@@ -386,7 +378,7 @@ def as_floating(x: Any) -> Tensor:
 
 def matmul(x1: Any, x2: Any) -> Tensor:
     """Multiply matrices as numpy's matmul: stacks of them broadcast, a vector is a row or a column."""
-    if _is_number(x1) or _is_number(x2):
+    if is_number(x1) or is_number(x2):
         raise Invalid("matmul takes arrays of 1 axis or more; multiply by a number with *")
     b, (left, right), type_ = together(x1, x2)
     left_shape, right_shape = b.shape(left), b.shape(right)
