@@ -221,6 +221,9 @@ class Eager:
             _check_types_equal(move.source, output)
             source = _strided(move.source, move.offset, move.sizes, move.strides)
             pairs.append((_strided(output, move.destination, move.sizes, move.destination_strides), source))
+        written = sum(source.size for _, source in pairs)
+        if fill is None and written < output.size:
+            raise Invalid(f"regions write {written} of {output.size} elements, and there is no fill")
         filling = None if fill is None else self.scalar(fill, type_)
         for kernel in raster_kernels.build(pairs, output, filling):
             kernel()
