@@ -17,6 +17,7 @@ from libs.compute.backend import (
     int_or_none,
     product,
 )
+from libs.compute.ordering import true_places
 from libs.runtime.plan import DataType
 
 
@@ -24,11 +25,7 @@ def nonzero(b: Backend, x: Value) -> tuple[Value, ...]:
     """Return the int64 positions of what isn't 0 or false, along each axis; their number depends on data."""
     mask = b.cast(x, DataType.BOOL)
     shape = b.shape(mask)
-    flat = b.cast(b.reshape(mask, (product(shape),)), DataType.INT64)
-    count = b.size(b.reduce("reduce_sum", flat, (0,), keep=False))
-    # Sorting is stable: those that count come first, in order.
-    order = b.arg_sort(b.elementwise("neg", flat), 0)
-    places = b.move(order, (count,), (1,))
+    places = true_places(b, b.reshape(mask, (product(shape),)))
     result: list[Value] = []
     for size in reversed(shape):
         extent = b.elementwise("max", b.extent(size, DataType.INT64), b.scalar(1, DataType.INT64))

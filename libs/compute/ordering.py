@@ -41,25 +41,11 @@ def in_order(b: Backend, x: Value, axis: int) -> Value:
     return taken_along(b, x, b.arg_sort(x, axis), axis)
 
 
-def total(b: Backend, mask: Value) -> Value:
-    """Return how many elements of a vector of booleans are true, an int64."""
-    return b.reduce("reduce_sum", b.cast(mask, DataType.INT64), (0,), keep=False)
-
-
 def true_places(b: Backend, mask: Value) -> Value:
     """Return where a vector of booleans is true: as many int64 positions as there are, ascending."""
     order = b.arg_sort(b.elementwise("not", mask), 0)
-    return b.move(order, (b.size(total(b, mask)),), (1,))
-
-
-def unravelled(b: Backend, places: Value, shape: Shape) -> list[Value]:
-    """Return for each axis of `shape` the positions of elements that are at flat `places`."""
-    strides = contiguous_strides(shape)
-    found = []
-    for size, stride in zip(shape, strides, strict=True):
-        along = b.elementwise("div", places, b.extent(stride, DataType.INT64))
-        found.append(b.elementwise("mod", along, b.extent(size, DataType.INT64)))
-    return found
+    count = b.size(b.reduce("reduce_sum", b.cast(mask, DataType.INT64), (0,), keep=False))
+    return b.move(order, (count,), (1,))
 
 
 def joined(b: Backend, first: Value, second: Value) -> Value:
