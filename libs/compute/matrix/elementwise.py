@@ -240,8 +240,9 @@ def lcm(x1: Any, x2: Any, /) -> Tensor:
     divisor = gcd(x1, x2)
     b, (x, y, both), type_ = together(x1, x2, divisor)
     zero = b.elementwise("eq", both, b.scalar(0, type_))
+    x, y = b.elementwise("abs", x), b.elementwise("abs", y)
     parts = b.elementwise("div", x, b.where(zero, b.scalar(1, type_), both))
-    return Tensor(b, b.elementwise("abs", b.elementwise("mul", parts, y)))
+    return Tensor(b, b.elementwise("mul", parts, y))
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:

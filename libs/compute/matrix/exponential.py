@@ -77,6 +77,8 @@ def sqrt(x: Any, /) -> Tensor:
 def square(x: Any, /) -> Tensor:
     """Return squares."""
     tensor = asarray(x)
+    if tensor.type is DataType.BOOL:
+        tensor = tensor.astype(DataType.INT8)
     return tensor * tensor
 
 
@@ -197,4 +199,5 @@ def sinc(x: Any) -> Tensor:
         angle = b.elementwise("mul", b.where(zero, number(b, 1.0e-20), value), number(b, math.pi))
         return b.elementwise("div", b.elementwise("sin", angle), angle)
 
-    return precise(rule, x)
+    tensor = asarray(x)
+    return precise(rule, tensor if tensor.type in FLOATS else tensor.astype(DataType.FLOAT64))

@@ -192,10 +192,9 @@ def cov(
     if y is not None:
         other = _variables(y, rowvar)
         x = concatenate([x, other])
-    type_ = common_type(x.type, 1.0) if dtype is None else None
-    x = x.astype(type_ if type_ is not None else dtype)
-    if type_ is not None and x.type is not DataType.FLOAT32:
-        x = x.astype(DataType.FLOAT64)
+    x = x.astype(DataType.FLOAT64 if dtype is None else dtype)
+    if x.type not in FLOATS:
+        raise Invalid(f"a covariance of type {x.dtype} is none; use a floating type")
     if ddof is None:
         ddof = 0 if bias else 1
     weights = _weights(fweights, aweights, x)
