@@ -114,6 +114,7 @@ class Inference:
         """
         await self._check_right(tenant, plan)
         program = await self._program(tenant, plan)
+        _check_ports(program)
         outputs = await self._desk.run(lambda: program.run(inputs))
         self._shrink()
         total = sum(array.nbytes for array in outputs.values())
@@ -123,7 +124,8 @@ class Inference:
                 "ask for fewer",
                 reason="ANSWER_TOO_LARGE",
             )
-        return [(spec.name, np.ascontiguousarray(outputs[spec.name])) for spec in program.outputs]
+        # They are dense; numpy's own way to make sure of it would give a scalar an axis.
+        return [(spec.name, outputs[spec.name]) for spec in program.outputs]
 
     async def _check_right(self, tenant: str, plan: BlobRef) -> None:
         now = self._clock.monotonic()
@@ -154,3 +156,13 @@ class Inference:
     def _shrink(self) -> None:
         while len(self._programs) > 1 and self.held_bytes > self._max_bytes:
             self._programs.popitem(last=False)
+
+
+def _check_ports(program: Program) -> None:
+    """Raise Invalid for a plan that brings or gives what a call can't carry."""
+    for spec in (*program.inputs, *program.outputs):
+        if spec.containers or spec.dtype == np.object_:
+            raise Invalid(
+                f"{spec}: sequences, optionals and strings can't be sent; run the plan where they are",
+                reason="UNSUPPORTED_TYPE",
+            )

@@ -120,5 +120,11 @@ class Model:
 
 
 def as_lists(outputs: Mapping[str, Any]) -> dict[str, object]:
-    """Return the outputs of a model as JSON holds them."""
-    return {name: array.tolist() for name, array in outputs.items()}
+    """Return the outputs of a model as JSON holds them: sequences are lists, nothing is None."""
+    return {name: _as_lists(value) for name, value in outputs.items()}
+
+
+def _as_lists(value: Any) -> object:
+    if isinstance(value, list):
+        return [_as_lists(item) for item in value]
+    return None if value is None else value.tolist()

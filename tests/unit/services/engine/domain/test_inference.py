@@ -13,7 +13,18 @@ from libs.common.blobs import BlobRef
 from libs.common.errors import Exhausted, Invalid, NotFound
 from libs.common.testing import FakeClock, eventually
 from libs.runtime.codec import encode
-from libs.runtime.testing import PlanBuilder
+from libs.runtime.plan import (
+    Block,
+    Composition,
+    DataType,
+    NamedRegister,
+    Plan,
+    Register,
+    RegisterType,
+    SequenceType,
+    TensorType,
+)
+from libs.runtime.testing import DIGEST, PlanBuilder
 from services.engine.domain.budget import Budget
 from services.engine.domain.inference import Desk, Inference
 from services.engine.domain.lower import lower
@@ -130,6 +141,30 @@ async def test_the_least_used_plan_goes_when_memory_is_full(executor: ThreadPool
     assert blobs.reads == 3
     await inference.infer("acme", refs[1], x, LARGE)
     assert blobs.reads == 4
+
+
+async def test_outputs_have_their_shapes_and_are_dense(executor: ThreadPoolExecutor) -> None:
+    builder = PlanBuilder()
+    x = builder.input("x", [2, 4])
+    builder.output("total", builder.compute("reduce_sum", [x], [], axes=[0, 1]))
+    builder.output("same", x)
+    blobs = MemoryBlobs()
+    inference = inference_over(blobs, executor)
+    answer = dict(await inference.infer("acme", blobs.put("acme", encode(builder.build())), X, LARGE))
+    assert answer["total"].shape == ()
+    assert answer["same"].flags.c_contiguous
+
+
+@pytest.mark.parametrize("type_", [SequenceType(TensorType(DataType.FLOAT32)), TensorType(DataType.STRING)])
+async def test_what_a_call_cant_carry_is_told(executor: ThreadPoolExecutor, type_: RegisterType) -> None:
+    held = Composition(
+        (), (Register(type_),), (NamedRegister("x", 0),), (NamedRegister("y", 0),), (Block((), (), ()),)
+    )
+    blobs = MemoryBlobs()
+    ref = blobs.put("acme", encode(Plan(DIGEST, "the test", composition=held)))
+    with pytest.raises(Invalid, match="strings can't be sent") as caught:
+        await inference_over(blobs, executor).infer("acme", ref, X, LARGE)
+    assert caught.value.reason == "UNSUPPORTED_TYPE"
 
 
 async def test_answers_and_calls_that_are_too_large(executor: ThreadPoolExecutor) -> None:
