@@ -33,11 +33,12 @@ on what registers hold. Their inputs and outputs are in order:
     string_case (a)                    integers: 0 for lower case, 1 for upper case
     string_split (a)                   pieces [..., most], padded with "", and how many; texts: the
                                        separator, "" for white space; integers: most splits, or -1
-    string_match (a)                   whether a whole string matches; texts: the regular expression
+    string_match (a)                   whether a whole string matches; texts: the regular expression (RE2's)
     string_cast (a)                    numbers as strings, or the other way; integers: the type wanted
-    decode_image (bytes)               [height, width, channels], UINT8; texts: RGB, BGR or Grayscale
+    decode_image (bytes)               [height, width, channels], UINT8; texts: RGB, BGR or Grayscale; of
+                                       BMP, JPEG, JPEG 2000, PNG, PNM, TIFF and WebP
     random_bits (shape)                UINT32, evenly distributed; integers: a seed, or none: other ones in
-                                       each call
+                                       each call. Philox-4x64-10 with the seed as key, counting from 1
 """
 
 from collections.abc import Mapping

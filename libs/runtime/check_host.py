@@ -108,7 +108,7 @@ def _of_lists(
     else:
         yield fits(given[0], made[0]), "it gives a sequence of the same"
     if operator == "sequence_insert":
-        yield fits(given[1], _element(given[0])), "an item is of another type"
+        yield fits(given[1], _element(made[0])), "an item is of another type"
     if len(given) == (3 if operator == "sequence_insert" else 2):
         yield any(_has_type(given[-1], type_) for type_ in _POSITIONS), "a position is INT32 or INT64"
 

@@ -2,8 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from libs.common.errors import Exhausted
 from libs.common.sizes import size_text
@@ -38,20 +37,14 @@ class BindingPool:
         self._count = 0
         self._bytes = 0
 
-    @contextmanager
-    def lend(self, sizes: Sizes, spend: Callable[[Layout], None] | None = None) -> Iterator[Binding]:
-        """Yield a binding that is the caller's alone meanwhile.
+    def lend(self, sizes: Sizes, spend: Callable[[Layout], None] | None = None) -> "_Loan":
+        """Return a context that yields a binding, which is the caller's alone meanwhile.
 
-        `spend` is called with the layout before a new binding is made. Raises what it, laying out and binding
-        raise, and Exhausted (TOO_MUCH_MEMORY) where the calls in progress leave too little memory.
+        `spend` is called with the layout before a new binding is made. Entering raises what it, laying out
+        and binding raise, and Exhausted (TOO_MUCH_MEMORY) where the calls in progress leave too little
+        memory.
         """
-        binding = self._take(sizes)
-        if binding is None:
-            binding = self._new(sizes, spend)
-        try:
-            yield binding
-        finally:
-            self._give(sizes, binding)
+        return _Loan(self, sizes, spend)
 
     @property
     def bytes(self) -> int:
@@ -75,18 +68,19 @@ class BindingPool:
         with self._lock:
             self._bytes -= size
 
-    def _take(self, sizes: Sizes) -> Binding | None:
+    def take(self, sizes: Sizes, spend: Callable[[Layout], None] | None) -> Binding:
+        """Return a binding that is the caller's until `give`; see `lend`."""
         with self._lock:
             idle = self._kept.get(sizes)
-            if not idle:
-                return None
-            binding = idle.pop()
-            self._count -= 1
             if idle:
-                self._kept.move_to_end(sizes)
-            else:
-                del self._kept[sizes]
-            return binding
+                binding = idle.pop()
+                self._count -= 1
+                if idle:
+                    self._kept.move_to_end(sizes)
+                else:
+                    del self._kept[sizes]
+                return binding
+        return self._new(sizes, spend)
 
     def _new(self, sizes: Sizes, spend: Callable[[Layout], None] | None) -> Binding:
         layout = self._lay_out(sizes)
@@ -106,7 +100,8 @@ class BindingPool:
                 self._bytes -= needed
             raise
 
-    def _give(self, sizes: Sizes, binding: Binding) -> None:
+    def give(self, sizes: Sizes, binding: Binding) -> None:
+        """Take a binding back."""
         with self._lock:
             self._kept.setdefault(sizes, []).append(binding)
             self._kept.move_to_end(sizes)
@@ -125,3 +120,21 @@ class BindingPool:
         self._count -= 1
         if not idle:
             del self._kept[sizes]
+
+
+class _Loan:
+    """A binding for the time of a `with`. A class, since contextlib's generators take twice as long."""
+
+    __slots__ = ("_binding", "_pool", "_sizes", "_spend")
+
+    def __init__(self, pool: BindingPool, sizes: Sizes, spend: Callable[[Layout], None] | None) -> None:
+        self._pool = pool
+        self._sizes = sizes
+        self._spend = spend
+
+    def __enter__(self) -> Binding:
+        self._binding = self._pool.take(self._sizes, self._spend)
+        return self._binding
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.give(self._sizes, self._binding)

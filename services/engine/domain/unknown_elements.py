@@ -28,9 +28,18 @@ def settled(composed: Composed, blocks: Sequence[plans.Block]) -> Composed:
                 continue
             both = joined(one, other)
             for value in pair:
-                if _is_open(values[value]) and both is not None and both != values[value]:
+                # Only ever more is known: what contradicts itself is for the plan's check to refuse.
+                if both is not None and _is_open(values[value]) and _known(both) > _known(values[value]):
                     values[value], changed = both, True
     return replace(composed, values=tuple(values))
+
+
+def _known(type_: ValueType | HeldType | None) -> int:
+    """Return how many levels of a type are known."""
+    levels = 0
+    while isinstance(type_, SequenceOf | OptionalOf):
+        levels, type_ = levels + 1, type_.element
+    return levels + (type_ is not None)
 
 
 def _is_open(type_: ValueType | HeldType | None) -> bool:
