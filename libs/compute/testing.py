@@ -92,4 +92,4 @@ def assert_same(ours: Any, theirs: Any, rtol: float = 1e-12, atol: float = 0.0) 
             np.testing.assert_array_equal(one, other)
             continue
         least = float(np.finfo(one.dtype).eps) * 8
-        np.testing.assert_allclose(one, other, rtol=max(rtol, least), atol=max(atol, least * atol))
+        np.testing.assert_allclose(one, other, rtol=max(rtol, least), atol=atol)

@@ -177,7 +177,9 @@ def linspace(
         raise Invalid(f"linspace: num is {num}; it must be 0 or more")
     parts = num - 1 if endpoint else num
     kind = type_named("float64") if dtype is None else type_named(dtype)
-    type_ = common_type(*(asarray(each).type for each in (start, stop)), 1.0)
+    # A Python number takes the type of the other one.
+    types = [each if type(each) in (int, float, bool) else asarray(each).type for each in (start, stop)]
+    type_ = common_type(*types, 1.0)
     b, (first, last), _ = together(asarray(start), asarray(stop), dtype=type_)
     low, high = Tensor(b, first), Tensor(b, last)
     gap = high - low
