@@ -10,43 +10,34 @@ import numpy.typing as npt
 from libs.common.errors import Invalid
 from libs.compute.image import constants as c
 from libs.compute.image.borders import border_type, padded
-from libs.compute.image.kernels import anchor_of, deriv_kernels, gaussian, gaussian_fixed
+from libs.compute.image.kernels import anchor_of, deriv_kernels
 from libs.compute.image.pixels import (
     MOST_TAPS,
-    REAL,
     constant,
     depth,
-    floor,
     height_width,
     image,
-    joined,
     known,
-    pair,
     part,
     planes,
     real,
     restored,
-    running_sum,
     saturate,
     whole,
 )
 from libs.compute.tensor import Tensor
 
 __all__ = [
-    "GaussianBlur",
     "Laplacian",
     "Scharr",
     "Sobel",
-    "blur",
-    "boxFilter",
     "filter2D",
     "sepFilter2D",
     "spatialGradient",
-    "sqrBoxFilter",
 ]
 
-_TYPES = ("uint8", "uint16", "int16", "float32", "float64")
-_WITHOUT_WRAP = (c.BORDER_CONSTANT, c.BORDER_REPLICATE, c.BORDER_REFLECT, c.BORDER_REFLECT_101)
+TYPES = ("uint8", "uint16", "int16", "float32", "float64")
+WITHOUT_WRAP = (c.BORDER_CONSTANT, c.BORDER_REPLICATE, c.BORDER_REFLECT, c.BORDER_REFLECT_101)
 Weights = npt.NDArray[Any]
 
 
@@ -80,15 +71,13 @@ def separable(
     return correlated(correlated(x, across, 1, width), down, 0, height)
 
 
-def _real_type(source: str, result: str) -> str:
+def working_type(source: str, result: str) -> str:
+    """Return the type that sums of pixels are made in."""
     return "float64" if "float64" in (source, result) else "float32"
 
 
-def _window(call: str, ksize: Any) -> tuple[int, int]:
-    return pair(call, "ksize", ksize, 1, MOST_TAPS)
-
-
-def _odd(call: str, name: str, size: int) -> int:
+def odd(call: str, name: str, size: int) -> int:
+    """Return a size that must be odd."""
     if size % 2 == 0:
         raise Invalid(f"{call}: {name} is {size}; it is odd")
     return size
@@ -107,7 +96,7 @@ def filter2D(
     OpenCV: within 1 for integers, 1e-5 for floats (it goes through a Fourier transform for large kernels).
     """
     call = "filter2D"
-    tensor = image(call, "src", src, _TYPES)
+    tensor = image(call, "src", src, TYPES)
     weights = known(call, "kernel", kernel)
     if weights.ndim == 1:
         weights = weights.reshape(-1, 1)
@@ -118,9 +107,9 @@ def filter2D(
     result = depth(call, "ddepth", ddepth, tensor.dtype)
     rows, columns = weights.shape
     x_at, y_at = anchor_of(call, anchor, columns, rows)
-    kind = border_type(call, "borderType", borderType, _WITHOUT_WRAP)
+    kind = border_type(call, "borderType", borderType, WITHOUT_WRAP)
     height, width = height_width(tensor)
-    compute = _real_type(tensor.dtype, result)
+    compute = working_type(tensor.dtype, result)
     x = padded(planes(tensor).astype(compute), (y_at, rows - 1 - y_at, x_at, columns - 1 - x_at), kind)
     total = constant(x, real(call, "delta", delta)).reshape((1, 1, 1))
     for row, line in enumerate(weights.astype(compute)):
@@ -145,7 +134,7 @@ def sepFilter2D(
     OpenCV: within 1 for integers (smoothing of uint8 takes weights of 8 bits there), 1e-5 for floats.
     """
     call = "sepFilter2D"
-    tensor = image(call, "src", src, _TYPES)
+    tensor = image(call, "src", src, TYPES)
     vectors = []
     for name, kernel in (("kernelX", kernelX), ("kernelY", kernelY)):
         vector = known(call, name, kernel).reshape(-1)
@@ -166,158 +155,12 @@ def _separated(
     borderType: int,
 ) -> Tensor:
     result = depth(call, "ddepth", ddepth, tensor.dtype)
-    kind = border_type(call, "borderType", borderType, _WITHOUT_WRAP)
-    compute = _real_type(tensor.dtype, result)
+    kind = border_type(call, "borderType", borderType, WITHOUT_WRAP)
+    compute = working_type(tensor.dtype, result)
     across, down = (vector.astype(compute) for vector in vectors)
     total = separable(planes(tensor).astype(compute), across, down, kind, anchor)
     more = real(call, "delta", delta)
     return restored(saturate(total + more if more else total, result), tensor)
-
-
-def boxFilter(
-    src: Any,
-    ddepth: int,
-    ksize: tuple[int, int],
-    anchor: tuple[int, int] = (-1, -1),
-    normalize: bool = True,
-    borderType: int = c.BORDER_DEFAULT,
-) -> Tensor:
-    """Return the mean of each window (width, height), or its sum where not `normalize`.
-
-    OpenCV: exact for integers (but for means half way between two in windows above 100), 1e-6 for floats.
-    """
-    return _boxed("boxFilter", src, ddepth, ksize, anchor, normalize, borderType, square=False)
-
-
-def sqrBoxFilter(
-    src: Any,
-    ddepth: int,
-    ksize: tuple[int, int],
-    anchor: tuple[int, int] = (-1, -1),
-    normalize: bool = True,
-    borderType: int = c.BORDER_DEFAULT,
-) -> Tensor:
-    """Return the mean (or sum) of squares in each window; ddepth -1: float32 of integers, else float64.
-
-    OpenCV: 1e-6.
-    """
-    call = "sqrBoxFilter"
-    if ddepth == -1:
-        ddepth = c.CV_64F if image(call, "src", src).dtype in REAL else c.CV_32F
-    return _boxed(call, src, ddepth, ksize, anchor, normalize, borderType, square=True)
-
-
-def blur(
-    src: Any, ksize: tuple[int, int], anchor: tuple[int, int] = (-1, -1), borderType: int = c.BORDER_DEFAULT
-) -> Tensor:
-    """Return the mean of each window (width, height).
-
-    OpenCV: exact for integers (but for means half way between two in windows above 100), 1e-6 for floats.
-    """
-    return _boxed("blur", src, -1, ksize, anchor, True, borderType, square=False)
-
-
-def _boxed(
-    call: str,
-    src: Any,
-    ddepth: int,
-    ksize: Any,
-    anchor: Any,
-    normalize: bool,
-    borderType: int,
-    *,
-    square: bool,
-) -> Tensor:
-    tensor = image(call, "src", src, _TYPES)
-    width, height = _window(call, ksize)
-    result = depth(call, "ddepth", ddepth, tensor.dtype)
-    kind = border_type(call, "borderType", borderType, _WITHOUT_WRAP)
-    place = anchor_of(call, anchor, width, height)
-    x = planes(tensor)
-    # Sums of 32 bits hold those of a window of 16-bit numbers up to 2^15 of them.
-    exact = tensor.dtype not in REAL and not square and (tensor.dtype == "uint8" or width * height < 1 << 15)
-    x = x.astype("int32" if exact else "float64")
-    total = box_sum(x * x if square else x, width, height, kind, place)
-    if normalize and tensor.dtype == result == "uint8" and width * height <= 256:
-        total = _small_mean(total, width * height)
-    elif normalize:
-        total = total.astype("float64") * (1.0 / (width * height))
-    return restored(saturate(total, result), tensor)
-
-
-def _small_mean(total: Tensor, count: int) -> Tensor:
-    """Return sums divided by a count of at most 256 as OpenCV does it: by a fixed point of 16 bits."""
-    factor = (1 << 16) // count
-    low = (1 << 16) / count - factor < 0.5
-    shift = count // 2 + (1 if low else 0)
-    return floor((total.astype("float64") + shift) * (factor if low else factor + 1) * 2.0**-16)
-
-
-def box_sum(x: Tensor, width: int, height: int, kind: int, anchor: tuple[int, int] = (-1, -1)) -> Tensor:
-    """Return the sum of each window of [height, width, channels], in its type."""
-    rows, columns = height_width(x)
-    left = width // 2 if anchor[0] == -1 else anchor[0]
-    top = height // 2 if anchor[1] == -1 else anchor[1]
-    x = padded(x, (top, height - 1 - top, left, width - 1 - left), kind)
-    return _sliding(_sliding(x, 1, width, columns), 0, height, rows)
-
-
-_FEW = 9
-
-
-def _sliding(x: Tensor, axis: int, size: int, count: int) -> Tensor:
-    """Return sums of `size` neighbours along an axis, by running sums where they are many."""
-    if size <= _FEW or x.dtype in REAL:
-        return correlated(x, np.ones(size), axis, count) if x.dtype in REAL else _added(x, axis, size, count)
-    total = running_sum(x, axis)
-    first = along(total, axis, size - 1, 1)
-    rest = along(total, axis, size, count - 1) - along(total, axis, 0, count - 1) if count > 1 else None
-    return first if rest is None else joined([first, rest], axis)
-
-
-def _added(x: Tensor, axis: int, size: int, count: int) -> Tensor:
-    total = along(x, axis, 0, count)
-    for place in range(1, size):
-        total = total + along(x, axis, place, count)
-    return total
-
-
-def GaussianBlur(
-    src: Any, ksize: tuple[int, int], sigmaX: float, sigmaY: float = 0, borderType: int = c.BORDER_DEFAULT
-) -> Tensor:
-    """Return src smoothed by a Gaussian; a ksize of (0, 0) is made of the sigmas, a sigma of 0 of the size.
-
-    OpenCV: exact for uint8 and uint16, by its fixed point, within 1 for int16, 1e-5 for floats.
-    """
-    call = "GaussianBlur"
-    tensor = image(call, "src", src, _TYPES)
-    width, height = pair(call, "ksize", ksize, 0, MOST_TAPS)
-    across = real(call, "sigmaX", sigmaX)
-    down = real(call, "sigmaY", sigmaY)
-    down = down if down > 0 else across
-    reach = 3 if tensor.dtype == "uint8" else 4
-    width, height = (
-        round(sigma * reach * 2 + 1) | 1 if size == 0 and sigma > 0 else size
-        for size, sigma in ((width, across), (height, down))
-    )
-    if not 0 < width <= MOST_TAPS or not 0 < height <= MOST_TAPS:
-        raise Invalid(f"{call}: ksize is {width} by {height}, of which none is 0 unless its sigma isn't")
-    _odd(call, "ksize", width)
-    _odd(call, "ksize", height)
-    kind = border_type(call, "borderType", borderType, _WITHOUT_WRAP)
-    across, down = max(across, 0.0), max(down, 0.0)
-    rows, columns = height_width(tensor)
-    width, height = (1 if columns == 1 and kind else width), (1 if rows == 1 and kind else height)
-    x = planes(tensor)
-    if tensor.dtype in ("uint8", "uint16"):
-        # In fixed point: float64 holds sums of 48 bits.
-        bits = 8 if tensor.dtype == "uint8" else 16
-        fixed = (gaussian_fixed(width, across, bits), gaussian_fixed(height, down, bits))
-        total = separable(x.astype("float64"), *fixed, kind)
-        return restored(saturate(floor(total * 4.0**-bits + 0.5), tensor.dtype), tensor)
-    compute = _real_type(tensor.dtype, tensor.dtype)
-    kernels = (gaussian(width, across).astype(compute), gaussian(height, down).astype(compute))
-    return restored(saturate(separable(x.astype(compute), *kernels, kind), tensor.dtype), tensor)
 
 
 def Sobel(
@@ -364,7 +207,7 @@ def _derived(
     delta: float,
     borderType: int,
 ) -> Tensor:
-    tensor = image(call, "src", src, _TYPES)
+    tensor = image(call, "src", src, TYPES)
     across, down = deriv_kernels(call, dx, dy, ksize)
     factor = real(call, "scale", scale)
     # On the smoothing one, as in OpenCV.
@@ -388,16 +231,16 @@ def Laplacian(
     OpenCV: exact for integers where `scale` is 1 and sums stay below 2^24; else within 1, 1e-5 for floats.
     """
     call = "Laplacian"
-    size = _odd(call, "ksize", whole(call, "ksize", ksize, 1, 31))
+    size = odd(call, "ksize", whole(call, "ksize", ksize, 1, 31))
     factor = real(call, "scale", scale)
     if size <= 3:
         kernel = [[0, 1, 0], [1, -4, 1], [0, 1, 0]] if size == 1 else [[2, 0, 2], [0, -8, 0], [2, 0, 2]]
         return filter2D(src, ddepth, np.array(kernel) * factor, (-1, -1), delta, borderType)
-    tensor = image(call, "src", src, _TYPES)
+    tensor = image(call, "src", src, TYPES)
     result = depth(call, "ddepth", ddepth, tensor.dtype)
-    kind = border_type(call, "borderType", borderType, _WITHOUT_WRAP)
+    kind = border_type(call, "borderType", borderType, WITHOUT_WRAP)
     steep, smooth = deriv_kernels(call, 2, 0, size)
-    compute = _real_type(tensor.dtype, result)
+    compute = working_type(tensor.dtype, result)
     x = planes(tensor).astype(compute)
     both = separable(x, steep, smooth, kind) + separable(x, smooth, steep, kind)
     return restored(saturate(both * factor + real(call, "delta", delta), result), tensor)

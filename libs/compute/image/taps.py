@@ -90,14 +90,14 @@ def spline_weights(share: Numbers, interpolation: int) -> Numbers:
 _A = np.float32(-0.75)
 
 
-def cubic_weights(share: Any) -> Any:
+def cubic_weights(share: Numbers) -> Numbers:
     """Return the four weights of a cubic convolution with a = -0.75 (Keys, 1981), in float32."""
     one, beside = np.float32(1), share + np.float32(1)
     rest = one - share
     first = ((_A * beside - 5 * _A) * beside + 8 * _A) * beside - 4 * _A
     second = ((_A + 2) * share - (_A + 3)) * share * share + one
     third = ((_A + 2) * rest - (_A + 3)) * rest * rest + one
-    return np.stack([first, second, third, one - first - second - third]).astype(np.float32)
+    return np.asarray(np.stack([first, second, third, one - first - second - third]), np.float32)
 
 
 def area(size: int, count: int, scale: float) -> Taps:
