@@ -15,6 +15,7 @@ from libs.compute.matrix.statistics import (
     as_measured,
     flat_last,
     hundredth,
+    middles,
     parts_of,
     quantiles,
     shaped,
@@ -165,4 +166,9 @@ def nanpercentile(
 
 def nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Return medians along axes of what are numbers; NaN where none is."""
-    return nanquantile(a, 0.5, axis, keepdims=keepdims)
+    tensor = as_measured(a)
+    axes = axes_of(axis, tensor.ndim)
+    reduction.not_empty("nanmedian", tensor, axis)
+    rows, shape = flat_last(tensor, axes)
+    count = reduction.counted(rows, 1, False, ~isnan(rows)).astype(DataType.INT64)
+    return shaped(middles(rows, count), (), shape, axes, tensor.ndim, keepdims)

@@ -74,15 +74,27 @@ def median(a: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
         return tensor
     rows, shape = flat_last(tensor, axes)
     b = rows.backend
-    ordered = Tensor(b, in_order(b, rows.value, 1))
-    count = rows.shape[1]
-    low, high = (count - 1) // 2, count // 2
-    wide = DataType.FLOAT32 if rows.type is DataType.FLOAT16 else rows.type
-    first, second = (ordered[:, place : place + 1].astype(wide) for place in (low, high))
-    # Two infinities have no middle between them but themselves.
-    middle = choose(first == second, first, (first + second) / 2)
-    middle = choose(isnan(ordered[:, -1:]), ordered[:, -1:].astype(wide), middle).astype(rows.type)
+    count = Tensor(b, b.extent(rows.shape[1], DataType.INT64))
+    middle = middles(rows, count)
+    most = Tensor(b, b.reduce("reduce_max", rows.value, (1,), keep=False))
+    middle = choose(isnan(most), most, middle)
     return with_axes(middle, shape, axes, tensor.ndim) if keepdims else middle.reshape(*shape)
+
+
+def middles(rows: Tensor, count: Tensor) -> Tensor:
+    """Return the middles [rows] of rows, of which the first `count` in ascending order matter.
+
+    `count`: int64, one number or [rows].
+    """
+    b = rows.backend
+    size, length = rows.shape
+    flat = Tensor(b, in_order(b, rows.value, 1)).reshape(-1)
+    start = Tensor(b, b.arange(size)) * Tensor(b, b.extent(length, DataType.INT64))
+    first, second = (flat[clip(place, 0, None) + start] for place in ((count - 1) // 2, count // 2))
+    wide = DataType.FLOAT32 if rows.type is DataType.FLOAT16 else rows.type
+    mean = ((first.astype(wide) + second.astype(wide)) / 2).astype(rows.type)
+    # Two infinities have no middle between them but themselves.
+    return asarray(choose(first == second, first, mean))
 
 
 def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Tensor:
