@@ -20,6 +20,7 @@ from libs.compute.matrix import (
     padding,
     polynomials,
     products,
+    ranges,
     reduction,
     rounding,
     running,
@@ -39,6 +40,7 @@ from libs.compute.matrix.missing import *
 from libs.compute.matrix.padding import *
 from libs.compute.matrix.polynomials import *
 from libs.compute.matrix.products import *
+from libs.compute.matrix.ranges import *
 from libs.compute.matrix.reduction import *
 from libs.compute.matrix.rounding import *
 from libs.compute.matrix.running import *
@@ -64,6 +66,7 @@ __all__ += missing.__all__
 __all__ += padding.__all__
 __all__ += polynomials.__all__
 __all__ += products.__all__
+__all__ += ranges.__all__
 __all__ += reduction.__all__
 __all__ += rounding.__all__
 __all__ += running.__all__

@@ -9,6 +9,7 @@ from libs.compute.matrix import fft, linalg
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "Creation": tuple(matrix.creation.__all__),
+        "Even spacing, windows": tuple(matrix.ranges.__all__),
         "Shape and order of axes": tuple(matrix.shaping.__all__),
         "Joining and splitting": tuple(matrix.joining.__all__),
         "Padding": tuple(matrix.padding.__all__),

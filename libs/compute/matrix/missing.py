@@ -22,6 +22,7 @@ from libs.compute.matrix.statistics import (
 )
 from libs.compute.promotion import FLOATS
 from libs.compute.tensor import Tensor, asarray
+from libs.runtime.plan import DataType
 
 __all__ = [
     "nancumprod",
