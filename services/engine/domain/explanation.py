@@ -175,3 +175,12 @@ class Explanation:
     def rasters(self) -> int:
         """How many rasters there are."""
         return self.operators.get("raster", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a node, or the model where `node` is "", can't be read."""
+
+    node: str
+    operator: str
+    reason: str

@@ -46,7 +46,7 @@ def read_model(
             supported: a newer opset, another domain, maps or sparse tensors as inputs. The message names the
             node or value.
     """
-    model = inlined(_parsed(data))
+    model = inlined(parsed(data))
     opsets = modernised(model, opsets_of(model))
     model = expanded(model, opsets)
     graph = model.graph
@@ -76,7 +76,8 @@ def read_model(
     return result
 
 
-def _parsed(data: bytes) -> ModelProto:
+def parsed(data: bytes) -> ModelProto:
+    """Return a file's message; raises Invalid for what is none, or lacks what every model has."""
     if len(data) > limits.MOST_BYTES:
         raise Invalid(
             f"the file has {size_text(len(data))}; at most {size_text(limits.MOST_BYTES)} are allowed"

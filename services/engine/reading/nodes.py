@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
@@ -64,8 +64,18 @@ def check_names(kind: str, names: Iterable[str], where: str = "model") -> None:
 class Nodes:
     """Reads the nodes of one model, those of its bodies included, and bounds how many there are."""
 
-    def __init__(self, opsets: Mapping[str, int], tensors: Tensors) -> None:
-        """`opsets` are the versions of domains by name, that of the default one under ""."""
+    def __init__(
+        self,
+        opsets: Mapping[str, int],
+        tensors: Tensors,
+        refused: Callable[[NodeProto, int, Invalid], None] | None = None,
+    ) -> None:
+        """`opsets` are the versions of domains by name, that of the default one under "".
+
+        `refused` is told of nodes that can't be read, with their position, and they are left out; without
+        it the first one ends it all.
+        """
+        self._refused = refused
         self._opsets = opsets
         self._tensors = tensors
         self._known: dict[tuple[str, str], onnx.defs.OpSchema] = {}
@@ -73,7 +83,15 @@ class Nodes:
 
     def read(self, nodes: Iterable[NodeProto], depth: int = 0) -> list[Node]:
         """Return nodes in the file's order. Raises Invalid, naming the node, for what ONNX doesn't allow."""
-        return [self._node(node, position, depth) for position, node in enumerate(nodes)]
+        found = []
+        for position, node in enumerate(nodes):
+            try:
+                found.append(self._node(node, position, depth))
+            except Invalid as error:
+                if self._refused is None:
+                    raise
+                self._refused(node, position, error)
+        return found
 
     def _node(self, node: NodeProto, position: int, depth: int) -> Node:
         self._count += 1

@@ -30,21 +30,32 @@ def decompose(graph: Graph) -> Program | Composed:
     Every instruction of it reads whole values. Raises Invalid, with the node's name, for an operator that
     isn't supported, and inputs that it doesn't take.
     """
-    walk = _Walk(graph)
-    values: dict[str, Thing] = {name: walk.builder.input(name, type_) for name, type_ in graph.inputs.items()}
-    walk.constants(graph.constants, values)
-    walk.nodes(graph.nodes, values)
-    walk.builder.origin = ""
+    walk = Walk(graph)
+    values = walk.whole()
     return walk.builder.program([(name, values[name]) for name in graph.outputs])
 
 
-class _Walk:
+class Walk:
+    """Writes one graph's program."""
+
     def __init__(self, graph: Graph) -> None:
         self.builder = Builder(graph.bounds)
         self._graph = graph
         self._visits = 0
 
+    def whole(self) -> dict[str, Thing]:
+        """Write the whole graph; return everything that it names."""
+        graph = self._graph
+        values: dict[str, Thing] = {
+            name: self.builder.input(name, type_) for name, type_ in graph.inputs.items()
+        }
+        self.constants(graph.constants, values)
+        self.nodes(graph.nodes, values)
+        self.builder.origin = ""
+        return values
+
     def constants(self, constants: Mapping[str, Constant], values: dict[str, Thing]) -> None:
+        """Add constants to what may be read."""
         for name, array in constants.items():
             values[name] = self.builder.constant(array)
 
@@ -56,19 +67,25 @@ class _Walk:
                 raise Invalid(f"loops of the model take more than {MOST_VISITS} visits of nodes to write")
             outer, self.builder.origin = self.builder.origin, node.origin
             try:
-                results = self._apply(node, values)
+                results = self.apply(node, values)
             except Invalid as error:
-                raise Invalid(f"node {node.origin}: {error}") from error
+                results = self.refused(node, error)
             self.builder.origin = outer
             values.update((name, result) for name, result in zip(node.outputs, results, strict=False) if name)
 
-    def _apply(self, node: Node, values: dict[str, Thing]) -> tuple[Thing, ...]:
+    def refused(self, node: Node, error: Invalid) -> tuple[Thing, ...]:
+        """Return what stands for the outputs of a node that can't be written: nothing does, so it raises."""
+        raise Invalid(f"node {node.origin}: {error}") from error
+
+    def results(self, body: Body, values: Mapping[str, Thing]) -> list[Thing]:
+        """Return what a body gives back, once its nodes are written."""
+        return [values[name] for name in body.outputs]
+
+    def apply(self, node: Node, values: dict[str, Thing]) -> tuple[Thing, ...]:
+        """Write one node; raises Invalid where it can't be."""
         operator = REGISTRY.get(node.operator)
         if operator is None:
-            raise Invalid(
-                f"operator {node.operator!r} is not supported{_misspelt(node.operator)}; "
-                "`isthmus model operators` lists those that are"
-            )
+            raise Invalid(unsupported(node.operator))
         graph = self._graph
         if ":" not in node.operator and graph.opset < operator.since:
             raise Invalid(
@@ -124,7 +141,7 @@ def _narrowed(call: Call, position: int, result: Value, default: DataType) -> Va
 class _Inside:
     """A body at its node: it reads what was there when the node came up."""
 
-    walk: _Walk
+    walk: Walk
     body: Body
     around: Mapping[str, Thing]
 
@@ -135,7 +152,15 @@ class _Inside:
         values = {**self.around, **dict(zip(names, inputs, strict=True))}
         self.walk.constants(self.body.constants, values)
         self.walk.nodes(self.body.nodes, values)
-        return [values[name] for name in self.body.outputs]
+        return self.walk.results(self.body, values)
+
+
+def unsupported(operator: str) -> str:
+    """Return what is said of an operator that has no rule."""
+    return (
+        f"operator {operator!r} is not supported{_misspelt(operator)}; "
+        "`isthmus model operators` lists those that are"
+    )
 
 
 def _misspelt(name: str) -> str:
