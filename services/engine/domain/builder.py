@@ -489,7 +489,7 @@ class Builder(Strings):
         if x.shape == shape:
             return x
         strides = self._repeating(x, shape)
-        if fold or x.known is None:
+        if fold or x.known is None or x.type is DataType.STRING:
             return self.move(x, shape, strides)
         zero = Extent.of(0)
         return self._move(x.type, shape, [Move(x, shape, strides, zero, contiguous_strides(shape), zero)])

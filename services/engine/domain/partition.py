@@ -25,7 +25,7 @@ from services.engine.domain.composed import (
     sizes_in,
     written_by,
 )
-from services.engine.domain.extents import Extent
+from services.engine.domain.extents import Bounds, Extent
 from services.engine.domain.merge.rewrite import joined_origin, with_views
 from services.engine.domain.program import (
     ComputeInstruction,
@@ -126,6 +126,8 @@ class _Partitioner:
         self._inputs = _dimensions_of_inputs(composed)
         # What is read outside of the part that writes it: known before parts are made.
         self._crossing: set[int] = set()
+        self._equal = composed.bounds.equal
+        """What is demanded so far, in this block and those around it."""
 
     def partitioned(self) -> Partitioned:
         self._block(self._composed.body)
@@ -138,10 +140,13 @@ class _Partitioner:
         levels = self._levels(code)
         crossing = self._crossing_of(code, levels)
         actions: list[Action] = []
+        outside = self._equal
         for level in levels:
+            self._equal = (*self._equal, *((each.left, each.right) for each in level.equalities))
             if level.straight or level.equalities:
                 actions.append(self._run(level, crossing))
             actions.extend(self._action(instruction) for instruction in level.actions)
+        self._equal = outside
         results = tuple(self._register(value) for value in code.results)
         self._blocks[place] = Block(code.parameters, tuple(actions), results)
         return place
@@ -251,7 +256,7 @@ class _Partitioner:
             outputs=tuple(NamedValue(str(value), new[value]) for value in outputs),
             constants={new[value]: array for value, array in constants.items()},
             instructions=tuple(_renumbered(instruction, new) for instruction in level.straight),
-            bounds=self._composed.bounds.within(sizes),
+            bounds=Bounds(composed.bounds.ranges, composed.bounds.data, self._equal).within(sizes),
             equalities=tuple((each.left, each.right, each.origin) for each in level.equalities),
         )
         self._parts.append(program)

@@ -288,8 +288,9 @@ class Writer:
             code = BlockCode(numbers, tuple(layer.instructions), code.results)
         finally:
             self._layers.pop()
-            # Equalities only hold where the block has run.
-            self.bounds = Bounds(self.bounds.ranges, self.bounds.data, bounds.equal)
+            # Equalities, and what they say of ranges, only hold where the block has run.
+            ranges = {**self.bounds.ranges, **bounds.ranges}
+            self.bounds = Bounds(ranges, self.bounds.data, bounds.equal)
         return code, results, frozenset(layer.sources.values())
 
     def program(self, outputs: Sequence[tuple[str, Value | Held]]) -> Program | Composed:

@@ -7,7 +7,7 @@ that one knows neither attributes that are left out nor inputs that are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -87,6 +87,7 @@ def _expanded_once(model: ModelProto, found: list[NodeProto], opsets: Mapping[st
         raise Invalid(
             f"operators that ONNX defines by others come to {total} nodes; at most {MOST_NODES} are allowed"
         )
+    _declare(changed, types, (name for node in found for name in (*node.input, *node.output)))
     foreign = any(
         opsets.get(_plain(item.domain), item.version) != item.version
         for function in changed.functions
@@ -99,6 +100,17 @@ def _expanded_once(model: ModelProto, found: list[NodeProto], opsets: Mapping[st
         raise Invalid(
             f"nodes of {names} can't be written as what ONNX defines them by: {_text(error)}"
         ) from error
+
+
+def _declare(model: ModelProto, types: Mapping[str, TypeProto], names: Iterable[str]) -> None:
+    """Write down types of values: the inliner knows neither constants' nor those in between."""
+    graph = model.graph
+    for output in graph.output:
+        if output.type.WhichOneof("value") is None and output.name in types:
+            output.type.CopyFrom(types[output.name])
+    declared = {info.name for info in (*graph.input, *graph.output, *graph.value_info)}
+    for name in sorted(set(names) & types.keys() - declared):
+        graph.value_info.append(onnx.helper.make_value_info(name, types[name]))
 
 
 def _definition(node: NodeProto, types: Mapping[str, TypeProto], opsets: Mapping[str, int]) -> FunctionProto:

@@ -15,9 +15,11 @@ ONE = Extent.of(1)
 
 
 def single(call: Call, value: Value) -> Value:
-    """Return a tensor of one element as a scalar."""
-    if value.rank and any(size != ONE for size in value.shape):
+    """Return a tensor of one element as a scalar: a call refuses others."""
+    if any(size.constant not in (None, 1) for size in value.shape):
         call.fail(f"{value} is not one element")
+    for size in value.shape:
+        call.builder.equal(size, ONE)
     return call.builder.reshape(value, ())
 
 
