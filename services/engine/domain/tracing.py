@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -249,18 +250,18 @@ def inline(builder: Builder, function: Traced, inputs: Mapping[str, Value]) -> d
 
 def _call(function: Traced, tensors: Mapping[str, Tensor]) -> Any:
     try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some that are built in have none
         return function(*tensors.values())
-    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    if takes_all or set(tensors) <= set(parameters):
-        return function(**tensors)
     try:
-        inspect.signature(function).bind(*tensors.values())
-    except TypeError as error:
-        names = ", ".join(tensors)
-        raise Invalid(f"function {_name(function)} doesn't take the inputs {names}: {error}") from None
-    return function(*tensors.values())
+        named = signature.bind(**tensors)
+    except TypeError:
+        try:
+            named = signature.bind(*tensors.values())
+        except TypeError as error:
+            names = ", ".join(tensors)
+            raise Invalid(f"function {_name(function)} doesn't take the inputs {names}: {error}") from None
+    return function(*named.args, **named.kwargs)
 
 
 def _written(tracer: Tracer, function: Traced, name: object, thing: Any) -> Value:
@@ -288,4 +289,15 @@ def trace(
     """
     builder = Builder(bounds or Bounds({}))
     values = {name: _value(builder.input(name, type_)) for name, type_ in inputs.items()}
-    return builder.program(list(inline(builder, function, values).items()))
+    return of_inputs(builder.program(list(inline(builder, function, values).items())))
+
+
+def of_inputs(written: Program | Composed) -> Program | Composed:
+    """Return a program without the dimensions that no input of it has."""
+    bounds, used = written.bounds, set(written.bounds.data)
+    for named in written.inputs:
+        type_ = written.values[named.value]
+        if isinstance(type_, ValueType):
+            used.update(name for size in type_.shape for name in size.dimensions)
+    ranges = {name: pair for name, pair in bounds.ranges.items() if name in used}
+    return replace(written, bounds=replace(bounds, ranges=ranges))
