@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -292,10 +293,20 @@ EAGER = Eager()
 
 _OTHER_NAMES = {"FLOAT8E8M0FNU": "FLOAT8E8M0", "FLOAT4E2M1FN": "FLOAT4E2M1"}
 """Types that ml_dtypes calls otherwise."""
+_BUILT_IN: Mapping[np.dtype[Any], DataType] = MappingProxyType(
+    {
+        np.dtype(type_.name.lower()): type_
+        for type_ in DataType
+        if type_ <= DataType.FLOAT64 or type_ in (DataType.COMPLEX64, DataType.COMPLEX128)
+    }
+)
+"""numpy's own, which need no name to be found."""
 
 
 def data_type(dtype: np.dtype[Any]) -> DataType:
     """Return the type of elements of a numpy type; raises Invalid for one that plans don't have."""
+    if (known_type := _BUILT_IN.get(dtype)) is not None:
+        return known_type
     name = dtype.name.upper().replace("_", "")
     try:
         return DataType[_OTHER_NAMES.get(name, name)]
