@@ -23,6 +23,7 @@ from libs.compute.image.pixels import (
     planes,
     reduced,
     running_sum,
+    saturate,
     sqrt,
     take,
     where,
@@ -101,9 +102,9 @@ def connectedComponentsWithStats(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return `connectedComponents`, each label's x, y, width, height and area, int32 [n, 5], and its centre.
 
-    The centre is (x, y), float64 [n, 2]. Label 0 is what is 0.
+    The centre is (x, y), float64 [n, 2]. Label 0 is what is 0; where nothing is, 0 and NaN.
 
-    OpenCV: exact but for the order of numbers.
+    OpenCV: exact but for the order of numbers, and a label 0 without pixels.
     """
     call = "connectedComponentsWithStats"
     tensor = _image(call, image)
@@ -129,10 +130,9 @@ def connectedComponentsWithStats(
     right, bottom = gathered("scatter_max", x, -1), gathered("scatter_max", y, -1)
     none = area == 0
     wide, high = right - left + 1, bottom - top + 1
-    # As OpenCV writes down a background without pixels.
-    most = constant(area, (1 << 31) - 1)
-    edges = [where(none, most, left), where(none, most, top), where(none, constant(area, 2), wide)]
-    stats = _columns([*edges, where(none, constant(area, 2), high), area])
+    nowhere = constant(area, 0)
+    edges = [where(none, nowhere, each) for each in (left, top, wide, high)]
+    stats = _columns([*edges, area])
     sums = [gathered("scatter_add", each.astype("float64"), 0) for each in (x, y)]
     nothing = constant(sums[0], math.nan)
     safe = where(none, area * 0 + 1, area).astype("float64")
@@ -172,9 +172,9 @@ def distanceTransform(
         found = _by_circles(call, tensor, _stepped(start, 0))
     # Without a pixel that is 0, nothing is near.
     none = reduced("reduce_min", held.astype("uint8"), (0, 1)) > 0
-    most = constant(found, 65535 if kind != c.DIST_L2 else float(np.sqrt(np.float32(1e9))))
-    found = where(none, most, found)
-    return found.astype("uint8") if result == c.CV_8U else found
+    most = np.finfo(np.float32).max
+    found = where(none, constant(found, math.sqrt(most) if kind == c.DIST_L2 else most), found)
+    return saturate(found, "uint8") if result == c.CV_8U else found
 
 
 def _stepped(x: Tensor, axis: int) -> Tensor:
