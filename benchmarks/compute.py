@@ -37,7 +37,7 @@ from libs.common.errors import Unavailable
 from libs.common.etcd.client import EtcdClient
 from libs.common.etcd.testing import EtcdServer
 from libs.common.rand import SystemRandomness
-from libs.runtime.atomic import ATOMICS
+from libs.runtime.atomic import ATOMICS, HOST
 from libs.runtime.program import Program
 from libs.runtime.testing import PlanBuilder
 from libs.runtime.workload import workload
@@ -256,9 +256,9 @@ def show_workload() -> None:
     """Print the kernels that backends take before and after decomposition, counted from the registry."""
     table = Table("BACKENDS", "KERNELS BEFORE", "AFTER", "SAVED", box=None, header_style="bold")
     for backends in BACKENDS:
-        found = workload((operator.kind for operator in REGISTRY.values()), len(ATOMICS), backends)
+        found = workload((operator.kind for operator in REGISTRY.values()), len(ATOMICS), len(HOST), backends)
         table.add_row(str(backends), f"{found.before:,}", f"{found.after:,}", f"{100 * found.saved:.0f} %")
-    one = workload((operator.kind for operator in REGISTRY.values()), len(ATOMICS), 1)
+    one = workload((operator.kind for operator in REGISTRY.values()), len(ATOMICS), len(HOST), 1)
     console = Console(width=100, highlight=False)
     console.print(
         f"{len(REGISTRY)} ONNX operators: {one.atomic} atomic, {one.transform} that move data, "

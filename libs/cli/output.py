@@ -116,6 +116,10 @@ class Output:
         if self.as_json:
             self._print_json(as_dict(message) | dict(more or {}))
             return
+        self.rows(rows)
+
+    def rows(self, rows: Iterable[tuple[str, object]]) -> None:
+        """Print labels and values as a two-column table."""
         from rich.table import Table  # takes 0.1 s, and most commands print none
 
         table = Table(show_header=False, box=None, pad_edge=False)

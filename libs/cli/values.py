@@ -111,6 +111,23 @@ class Bounds(click.ParamType[tuple[str, int, int]]):
         return match[1], least, most
 
 
+class NamedSize(click.ParamType[tuple[str, int]]):
+    """The size of a dimension such as batch=8; the value is its name and the size."""
+
+    name = "size"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Return name and size; or fail naming the value."""
+        if isinstance(value, tuple):
+            return value
+        match = _NAMED_SIZE.fullmatch(str(value))
+        if match is None:
+            self.fail(f"{shown(str(value))}: write NAME=SIZE, such as batch=8", param, ctx)
+        return match[1], int(match[2])
+
+
 class Vary(click.ParamType[tuple[str, tuple[float, ...]]]):
     """What may vary, such as max_batch_rows=1,4,16; the value is its name and its values, ascending."""
 
@@ -161,6 +178,7 @@ PERCENTAGES = Percentages()
 SIZE = Size()
 CPUS = Cpus()
 BOUNDS = Bounds()
+NAMED_SIZE = NamedSize()
 VARY = Vary()
 LIMITS = Limits()
 
@@ -173,6 +191,7 @@ _UNITS: dict[str, int] = {
 _CPUS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?", re.ASCII)
 _NOTHING = re.compile(r"0(?:ms|s|m|h|d)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,9})?", re.ASCII)
+_NAMED_SIZE = re.compile(r"([^=\s]{1,128})=([0-9]{1,18})", re.ASCII)
 _BOUNDS = re.compile(r"([^=\s]{1,128})=([0-9]{1,18})(?:\.\.([0-9]{1,18}))?", re.ASCII)
 
 

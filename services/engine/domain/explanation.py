@@ -41,8 +41,8 @@ class Figures:
 
     @property
     def steps(self) -> int:
-        """How many there are of all kinds."""
-        return sum(self.operators.values())
+        """How many there are; branches and loops are none, but have some."""
+        return sum(count for name, count in self.operators.items() if name not in ("branch", "loop"))
 
     @property
     def rasters(self) -> int:

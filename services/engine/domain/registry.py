@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from libs.runtime.atomic import ATOMICS, HOST
+from libs.runtime.workload import HEADINGS, workload_cells, workload_table
 from services.engine.domain.decompose import (
     activation,
     casting,
@@ -83,6 +85,14 @@ def _collected() -> Mapping[str, Operator]:
 
 REGISTRY = _collected()
 """By name, in order."""
+
+
+def workload_markdown() -> str:
+    """Return the table of kernels with and without decomposition of docs/engine-operators.md."""
+    rows = workload_table([operator.kind for operator in REGISTRY.values()], len(ATOMICS), len(HOST))
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
+    lines += ["| " + " | ".join(workload_cells(label, found)) + " |" for label, found in rows]
+    return "\n".join(lines)
 
 
 def markdown() -> str:

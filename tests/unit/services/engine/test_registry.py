@@ -3,13 +3,17 @@ from pathlib import Path
 import onnx
 
 from libs.runtime.atomic import operator_count
-from services.engine.domain.registry import REGISTRY, markdown
+from services.engine.domain.registry import REGISTRY, markdown, workload_markdown
 
 ROOT = Path(__file__).parents[4]
 
 
 def test_the_documented_table_is_the_registry() -> None:
     assert markdown() in (ROOT / "docs/engine-operators.md").read_text()
+
+
+def test_the_documented_workload_is_counted_from_the_registry() -> None:
+    assert workload_markdown() in (ROOT / "docs/engine-operators.md").read_text()
 
 
 def test_since_is_the_oldest_opset_that_has_the_operator_and_is_read() -> None:

@@ -8,10 +8,11 @@ from google.protobuf.duration_pb2 import Duration
 from onnx import GraphProto, ModelProto, TensorProto
 
 from isthmus.engine.v1 import engine_pb2, plan_pb2
-from libs.cli.groups.model import workload
+from libs.cli.model_operators import workload
 from libs.cli.testing import FakeCloud
-from libs.runtime.atomic import ATOMICS
+from libs.runtime.atomic import ATOMICS, HOST
 from libs.runtime.workload import workload as count
+from libs.runtime.workload import workload_table
 from services.engine.convert import operators
 from services.engine.domain.registry import REGISTRY
 from tests.unit.libs.cli.groups.conftest import Isthmus
@@ -115,7 +116,7 @@ def test_a_model_becomes_a_plan_with_progress(
     assert f"plan {plan.digest} (8 B)" in ran.lines
     assert "inputs x: float32[batch, 2]" in ran.lines
     assert "dimensions batch from 1 to 64" in ran.lines
-    assert "steps 2: 2 matmul, 1 add" in ran.lines
+    assert "steps 3: 2 matmul, 1 add" in ran.lines
     assert "rasters 5 written, 1 left after merging" in ran.lines
     assert "checked 12 comparisons with ONNX Runtime, differing by 3e-07 at most, from the cache" in ran.lines
     as_json = isthmus("model", "optimize", plan.digest, "--json").json
@@ -237,32 +238,49 @@ def test_operators_are_listed_with_the_kernels_they_save(cloud: FakeCloud, isthm
         operators=[
             Kind(name="Add", kind=Kind.KIND_ATOMIC, since_opset=7, family="elementwise"),
             Kind(name="Concat", kind=Kind.KIND_TRANSFORM, since_opset=4, family="movement"),
+            Kind(name="If", kind=Kind.KIND_CONTROL, since_opset=7, family="control"),
         ],
         atomic_operators=["add", "matmul"],
+        host_operators=["sequence_at"],
     )
     ran = isthmus("model", "operators")
     assert "Concat transform 4 movement" in ran.lines
-    assert "each operator for each backend 1 × 16 1 × 16 0 × 16 32" in ran.lines
-    assert "atomic operators and the raster for each backend (2 + 1) × 16 1 0 49" in ran.lines
-    assert ran.lines[-1] == "atomic operators: add, matmul"
+    assert "each operator for each backend 1 × 16 1 × 16 0 × 16 1 33" in ran.lines
+    # The host operator, branches and loops are written once.
+    assert "atomic operators and the raster for each backend (2 + 1) × 16 1 0 1 + 3 53" in ran.lines
+    assert ran.lines[-2:] == ["atomic operators: add, matmul", "host operators: sequence_at"]
     found = isthmus("model", "operators", "--backends", "1", "--json").json
-    assert (found["workload"]["before"], found["workload"]["after"]) == (2, 4)
+    assert (found["workload"]["before"], found["workload"]["after"]) == (3, 8)
+    assert found["host_operators"] == ["sequence_at"]
+
+
+def test_the_workload_is_shown_beside_the_published_one(cloud: FakeCloud, isthmus: Isthmus) -> None:
+    cloud.operators = operators(REGISTRY, engine_pb2.ListOperatorsRequest(page_size=1000))
+    ran = isthmus("model", "operators", "--workload")
+    assert "Walle as published, 16 backends 124 1,954 1,055 46 %" in ran.lines
+    assert len(ran.lines) == 5
+    rows = isthmus("model", "operators", "--workload", "--json").json["workloads"]
+    kinds = [operator.kind for operator in REGISTRY.values()]
+    for row, (name, counted) in zip(rows, workload_table(kinds, len(ATOMICS), len(HOST)), strict=True):
+        assert (row["name"], row["before"], row["after"]) == (name, counted.before, counted.after)
 
 
 def test_the_workload_is_the_papers_for_the_papers_counts() -> None:
-    # Less its 2 operators of control flow, which are the same on both sides.
     kinds = {Kind.KIND_ATOMIC: 61, Kind.KIND_TRANSFORM: 45, Kind.KIND_COMPOSITE: 16, Kind.KIND_STATIC: 9}
     found = [Kind(kind=kind) for kind, count in kinds.items() for _ in range(count)]
-    work = workload(found, 61, 16)
-    assert (work["before"], work["after"]) == (1954 - 2, 1055 - 2)
+    work = workload(found, 61, 0, 16)
+    # Less its 2 operators of control flow before; ours come with a runtime's branches and loops after.
+    assert (work["before"], work["after"]) == (1954 - 2, 1055)
 
 
 @pytest.mark.parametrize("backends", [1, 16])
 def test_the_workload_is_what_the_engine_counts_itself(backends: int) -> None:
     answer = operators(REGISTRY, engine_pb2.ListOperatorsRequest(page_size=1000))
     assert not answer.next_page_token
-    found = workload(list(answer.operators), len(answer.atomic_operators), backends)
-    counted = count((operator.kind for operator in REGISTRY.values()), len(ATOMICS), backends)
+    found = workload(
+        list(answer.operators), len(answer.atomic_operators), len(answer.host_operators), backends
+    )
+    counted = count((operator.kind for operator in REGISTRY.values()), len(ATOMICS), len(HOST), backends)
     assert (found["before"], found["after"]) == (counted.before, counted.after)
     kinds = (found["atomic"], found["transform"], found["composite"], found["atomic_operators"])
     assert kinds == (counted.atomic, counted.transform, counted.composite, counted.atoms)
