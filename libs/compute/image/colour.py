@@ -45,7 +45,7 @@ _MOST = {"uint8": 255, "uint16": 65535, "float32": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class Kind:
     rule: Rule
     channels: tuple[int, ...]
     types: tuple[str, ...] = ("uint8", "float32")
@@ -63,8 +63,8 @@ def cvtColor(src: Any, code: int, dstCn: int = 0) -> Tensor:
     code cuts off what its scalar code rounds). 1e-5 for float32, Lab and Luv 1e-2 (it interpolates a table).
     """
     call = "cvtColor"
-    number = chosen(call, "code", code, sorted(_CODES))
-    kind = _CODES[number]
+    number = chosen(call, "code", code, sorted(KINDS))
+    kind = KINDS[number]
     tensor = image(call, "src", src, kind.types, kind.channels)
     chosen(call, "dstCn", dstCn, (0, *kind.results))
     made = kind.rule(planes(tensor))
@@ -91,7 +91,7 @@ def cvtColorTwoPlane(src1: Any, src2: Any, code: int) -> Tensor:
             "the latter is half as high and wide"
         )
     flat = chroma.reshape((height // 2, width, 1))
-    return _CODES[number].rule(joined([planes(luma), flat], 0))
+    return KINDS[number].rule(joined([planes(luma), flat], 0))
 
 
 def _with_alpha(x: Tensor) -> Tensor:
@@ -161,34 +161,34 @@ def _back_name(space: str, order: str) -> str:
     return f"{name}2{order}_{end}" if end else f"{name}2{order}"
 
 
-def _table() -> Mapping[int, _Kind]:
-    kinds: dict[int, _Kind] = {}
+def _table() -> Mapping[int, Kind]:
+    kinds: dict[int, Kind] = {}
     for one, other, swap in (("BGR", "BGR", False), ("BGR", "RGB", True)):
-        kinds[_number(f"{one}2{other}A")] = _Kind(partial(_reordered, swap=swap, alpha=True), (3,), _SMALL)
-        kinds[_number(f"{one}A2{other}")] = _Kind(partial(_reordered, swap=swap, alpha=False), (4,), _SMALL)
-    kinds[_number("BGR2RGB")] = _Kind(partial(_reordered, swap=True, alpha=False), (3,), _SMALL)
-    kinds[_number("BGRA2RGBA")] = _Kind(partial(_reordered, swap=True, alpha=True), (4,), _SMALL)
+        kinds[_number(f"{one}2{other}A")] = Kind(partial(_reordered, swap=swap, alpha=True), (3,), _SMALL)
+        kinds[_number(f"{one}A2{other}")] = Kind(partial(_reordered, swap=swap, alpha=False), (4,), _SMALL)
+    kinds[_number("BGR2RGB")] = Kind(partial(_reordered, swap=True, alpha=False), (3,), _SMALL)
+    kinds[_number("BGRA2RGBA")] = Kind(partial(_reordered, swap=True, alpha=True), (4,), _SMALL)
     for count, name in ((3, "BGR"), (4, "BGRA")):
-        kinds[_number(f"GRAY2{name}")] = _Kind(partial(_gray_to, count), (1,), _SMALL)
+        kinds[_number(f"GRAY2{name}")] = Kind(partial(_gray_to, count), (1,), _SMALL)
     for order in ("BGR", "RGB"):
         for name, count in ((order, 3), (f"{order}A", 4)):
-            kinds[_number(f"{name}2GRAY")] = _Kind(partial(_into, to_gray, order), (count,), _SMALL)
+            kinds[_number(f"{name}2GRAY")] = Kind(partial(_into, to_gray, order), (count,), _SMALL)
         for space, into, back, types in _spaces():
-            kinds[_number(f"{order}2{space}")] = _Kind(partial(_into, into, order), (3, 4), types)
-            kinds[_number(_back_name(space, order))] = _Kind(partial(_back, back, order), (3,), types, (3, 4))
+            kinds[_number(f"{order}2{space}")] = Kind(partial(_into, into, order), (3, 4), types)
+            kinds[_number(_back_name(space, order))] = Kind(partial(_back, back, order), (3,), types, (3, 4))
         for space, into, back in _light_spaces():
-            kinds[_number(f"L{order}2{space}")] = _Kind(partial(_into, into, order), (3, 4))
-            kinds[_number(f"{space}2L{order}")] = _Kind(partial(_back, back, order), (3,), results=(3, 4))
+            kinds[_number(f"L{order}2{space}")] = Kind(partial(_into, into, order), (3, 4))
+            kinds[_number(f"{space}2L{order}")] = Kind(partial(_back, back, order), (3,), results=(3, 4))
         for name in (order, f"{order}A"):
             for layout, rule in _layouts():
-                kinds[_number(f"YUV2{name}_{layout}")] = _Kind(
+                kinds[_number(f"YUV2{name}_{layout}")] = Kind(
                     partial(_of_planes, rule, name), (1,), ("uint8",)
                 )
             for layout, first in (("I420", True), ("YV12", False)):
-                kinds[_number(f"{name}2YUV_{layout}")] = _Kind(
+                kinds[_number(f"{name}2YUV_{layout}")] = Kind(
                     partial(_to_planes, partial(to_planar, blue_first=first), order), (len(name),), ("uint8",)
                 )
-    kinds[_number("YUV2GRAY_420")] = _Kind(partial(_of_planes, gray_of_planar, ""), (1,), ("uint8",))
+    kinds[_number("YUV2GRAY_420")] = Kind(partial(_of_planes, gray_of_planar, ""), (1,), ("uint8",))
     return MappingProxyType(kinds)
 
 
@@ -226,4 +226,4 @@ def _layouts() -> list[tuple[str, Callable[..., list[Tensor]]]]:
     ]
 
 
-_CODES = _table()
+KINDS = _table()

@@ -128,7 +128,7 @@ def NMSBoxes(
     eta: float = 1.0,
     top_k: int = 0,
 ) -> Tensor:
-    """Return which boxes to keep, int32, the best first: none that overlaps a better one by more than allowed.
+    """Return which boxes to keep, int32, the best first: none that overlaps a better one too much.
 
     Args:
         bboxes: [n, 4] of x, y, width and height.

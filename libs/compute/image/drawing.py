@@ -168,8 +168,8 @@ def _moved(x0: Tensor, y0: Tensor, x1: Tensor, y1: Tensor, side: Tensor, size: i
 
 def _steps(at: Tensor, long: Tensor, short: Tensor) -> Tensor:
     """Return how many steps aside so many ahead take; halves stay."""
-    twice = maximum(long * 2, constant(long, 1))
-    return (short * at * 2 + long - 1) // twice
+    some = maximum(long, constant(long, 1))
+    return (short * at * 2 + some - 1) // (some * 2)
 
 
 def _thick(canvas: _Canvas, start: Tensor, stop: Tensor, width: int) -> Tensor:

@@ -68,6 +68,8 @@ def getGaussianKernel(ksize: int, sigma: float, ktype: int = c.CV_64F) -> Tensor
     """
     call = "getGaussianKernel"
     size = whole(call, "ksize", ksize, 1, MOST_TAPS)
+    if size % 2 == 0:
+        raise Invalid(f"{call}: ksize is {size}; it is odd")
     weights = gaussian(size, real(call, "sigma", sigma))
     return asarray(weights.reshape(-1, 1).astype(_depth(call, ktype)))
 

@@ -152,7 +152,7 @@ def distanceTransform(
     distanceType: DIST_L1, DIST_L2 or DIST_C. DIST_L2 is exact, by DIST_MASK_PRECISE alone (Felzenszwalb and
     Huttenlocher, 2012).
 
-    OpenCV: exact for DIST_L1 and DIST_C, 1e-5 for DIST_L2.
+    OpenCV: exact for DIST_L1 and DIST_C, 1e-5 for DIST_L2, where any pixel is 0.
     """
     call = "distanceTransform"
     tensor = image(call, "src", src, ("uint8", "bool"), (1,))

@@ -44,6 +44,7 @@ _KINDS = (
     c.INTER_LANCZOS4,
     c.INTER_NEAREST_EXACT,
 )
+_EPSILON = float(np.finfo(np.float64).eps)
 _BITS = 11
 """Of the weights of uint8 images."""
 
@@ -66,7 +67,8 @@ def resize(
     height, width = height_width(tensor)
     new_width, new_height = (0, 0) if dsize is None else pair(call, "dsize", dsize, 0, MOST_SIDE)
     if new_width or new_height:
-        across, down = width / max(new_width, 1), height / max(new_height, 1)
+        # As OpenCV: which pixel is nearest hangs on the last bit of it.
+        across, down = 1 / (max(new_width, 1) / width), 1 / (max(new_height, 1) / height)
     else:
         ratios = real(call, "fx", fx), real(call, "fy", fy)
         if min(ratios) <= 0 or max(ratios) > MOST_SIDE:
@@ -89,8 +91,8 @@ def resized(x: Tensor, sizes: tuple[int, int], scales: tuple[float, float], kind
         return picked(picked(x, rows, 0), columns, 1)
     if sizes == (height, width):
         return x
-    halved = kind == c.INTER_LINEAR and scales == (2.0, 2.0)
-    if (kind == c.INTER_AREA or halved) and min(scales) >= 1:
+    halved = kind == c.INTER_LINEAR and all(abs(scale - 2) < _EPSILON for scale in scales)
+    if (kind == c.INTER_AREA or halved) and min(scales) >= 1 - _EPSILON:
         return _averaged(x, sizes, scales)
     if kind in (c.INTER_CUBIC, c.INTER_LANCZOS4):
         down = taps.spline(height, sizes[0], scales[0], kind)
@@ -142,8 +144,8 @@ def _in_fixed_point(x: Tensor, down: Taps, across: Taps, *, linear: bool) -> Ten
 
 def _averaged(x: Tensor, sizes: tuple[int, int], scales: tuple[float, float]) -> Tensor:
     height, width = height_width(x)
-    down, across = (int(scale) for scale in scales)
-    if (down, across) != scales:
+    down, across = (round(scale) for scale in scales)
+    if max(abs(down - scales[0]), abs(across - scales[1])) >= _EPSILON:
         whole = taps.area(height, sizes[0], scales[0]), taps.area(width, sizes[1], scales[1])
         return _weighted(x, *whole)
     rows, columns = sizes[0] * down, sizes[1] * across
