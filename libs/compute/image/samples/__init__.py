@@ -4,7 +4,7 @@ numpy arrays in them are what is traced; everything else is known then.
 """
 
 from libs.compute.image.samples import measures, pixels, places, windows
-from libs.compute.image.samples.parts import Case
+from libs.compute.image.samples.parts import Case, restart
 
 KINDS = (
     pixels.arithmetic,
@@ -25,6 +25,7 @@ KINDS = (
 
 def cases() -> dict[str, list[Case]]:
     """Return the calls of each function, by its name."""
+    restart()
     found: dict[str, list[Case]] = {}
     for make in KINDS:
         for case in make():

@@ -12,6 +12,13 @@ from libs.compute.image import constants as c
 from libs.compute.testing import Array
 
 RANDOM = np.random.default_rng(11)
+
+
+def restart() -> None:
+    """Let random pixels be those of a fresh start again."""
+    RANDOM.bit_generator.state = np.random.default_rng(11).bit_generator.state
+
+
 TYPES = ("uint8", "uint16", "int16", "float32", "float64")
 BORDERS = (c.BORDER_CONSTANT, c.BORDER_REPLICATE, c.BORDER_REFLECT, c.BORDER_REFLECT_101)
 
