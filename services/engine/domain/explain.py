@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from libs.runtime.atomic import RASTER
 from libs.runtime.elements import ITEM_BYTES
 from libs.runtime.extents import evaluate, formulas
 from libs.runtime.plan import (
@@ -34,10 +35,11 @@ from services.engine.domain.explanation import (
 from services.engine.domain.living import Life, living_bytes, unshared_bytes
 from services.engine.domain.sizing import sizes_of
 
-_NOTHING = Figures({}, 0, 0, 0, 0, 0, 0, 0)
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _MOST_READS = 64
 """Of a step: enough to draw, however many pieces are put together."""
+MOST_STEPS = 200_000
+"""That are told one by one; what more there are counts in the figures."""
 
 
 def explain(plan: Plan, origins: Origins | None = None, sizes: Mapping[str, int] = _NO_SIZES) -> Explanation:
@@ -53,7 +55,7 @@ def explain(plan: Plan, origins: Origins | None = None, sizes: Mapping[str, int]
     """
     teller = _Teller(plan, sizes_of(plan, sizes))
     groups = teller.told()
-    whole = groups[0].figures or _NOTHING
+    whole = teller.figures
     composition = plan.composition
     constants: Iterable[bytes | None] = (
         () if composition is None else (register.constant for register in composition.registers)
@@ -83,6 +85,44 @@ def _became(origins: Origins | None, steps: Sequence[StepText]) -> tuple[tuple[i
     return tuple(tuple(found.get(node.origin, ())) for node in (origins.nodes if origins else ()))
 
 
+@dataclass(slots=True)
+class _Sums:
+    """Figures of a group while it grows."""
+
+    operators: Counter[str] = field(default_factory=Counter)
+    regions: int = 0
+    moved_bytes: int = 0
+    raster_bytes: int = 0
+    calculations: int = 0
+    peak_bytes: int = 0
+    planned_bytes: int = 0
+    unshared_bytes: int = 0
+
+    def add(self, other: _Sums) -> None:
+        """Add what is in a group within."""
+        self.operators.update(other.operators)
+        self.regions += other.regions
+        self.moved_bytes += other.moved_bytes
+        self.raster_bytes += other.raster_bytes
+        self.calculations += other.calculations
+        self.peak_bytes = max(self.peak_bytes, other.peak_bytes)
+        self.planned_bytes += other.planned_bytes
+        self.unshared_bytes += other.unshared_bytes
+
+    def figures(self) -> Figures:
+        """Return them as they are."""
+        return Figures(
+            dict(sorted(self.operators.items())),
+            self.regions,
+            self.moved_bytes,
+            self.raster_bytes,
+            self.calculations,
+            self.peak_bytes,
+            self.planned_bytes,
+            self.unshared_bytes,
+        )
+
+
 class _Teller:
     """Goes through a plan as a call does, and notes steps and groups."""
 
@@ -90,15 +130,21 @@ class _Teller:
         self._plan = plan
         self.sizes = sizes
         self.steps: list[StepText] = []
+        self._count = 0
+        """Of steps, those included that aren't told."""
         self._groups: list[GroupText] = []
+        self._sums: list[_Sums] = []
+        """Of each group."""
         self._writers: dict[int, tuple[int, ...]] = {}
         """The steps that may have written what a register holds."""
+        self._told: dict[int, tuple[_Sums, list[tuple[int, ...]]]] = {}
+        """Parts that were run before, which a plan of a few bytes may be often."""
         parts = (plan,) if plan.composition is None else plan.composition.parts
         self._parts = [_Part(part, sizes) for part in parts]
         self.constant_bytes = sum(part.constant_bytes for part in self._parts)
 
     def told(self) -> tuple[GroupText, ...]:
-        """Return the groups; `steps` are there then."""
+        """Return the groups; `steps` and `figures` are there then."""
         composition = self._plan.composition
         root = self._open("plan", "", None)
         if composition is None:
@@ -107,6 +153,11 @@ class _Teller:
             self._block(0, root)
         self._close(root)
         return tuple(self._groups)
+
+    @property
+    def figures(self) -> Figures:
+        """Of the whole plan."""
+        return self._sums[0].figures()
 
     @property
     def inputs(self) -> tuple[TensorText, ...]:
@@ -132,38 +183,20 @@ class _Teller:
 
     # ---- groups ----
     def _open(self, kind: GroupKind, origin: str, parent: int | None, *registers: int | None) -> int:
-        group = GroupText(kind, origin, parent, len(self.steps), 0, reads=self._written(registers))
-        self._groups.append(group)
+        self._groups.append(GroupText(kind, origin, parent, self._count, 0, reads=self._written(registers)))
+        self._sums.append(_Sums())
+        if kind in ("branch", "loop"):
+            self._sums[-1].operators[kind] += 1
         return len(self._groups) - 1
 
     def _close(self, place: int) -> None:
-        """Add a group's sums to it, once its steps and the groups within are there."""
-        group = self._groups[place]
-        figures = group.figures or _NOTHING
-        within = [other.figures or _NOTHING for other in self._groups[place + 1 :] if other.parent == place]
-        own = [step for step in self.steps[group.first_step :] if step.group == place]
-        operators = Counter(step.operator for step in own)
-        if group.kind in ("branch", "loop"):
-            operators[group.kind] += 1
-        for other in within:
-            operators.update(other.operators)
-        rasters = [step.moved_bytes for step in own if step.operator == "raster"]
+        """End a group: what is in it counts in the one around it too."""
+        group, sums = self._groups[place], self._sums[place]
         self._groups[place] = replace(
-            group,
-            step_count=len(self.steps) - group.first_step,
-            figures=Figures(
-                operators=dict(sorted(operators.items())),
-                regions=sum(step.regions for step in own) + sum(other.regions for other in within),
-                moved_bytes=sum(step.moved_bytes for step in own) + sum(f.moved_bytes for f in within),
-                raster_bytes=sum(rasters) + sum(other.raster_bytes for other in within),
-                calculations=sum(step.calculations for step in own) + sum(f.calculations for f in within),
-                peak_bytes=max(
-                    (figures.peak_bytes, *(other.peak_bytes for other in within)),
-                ),
-                planned_bytes=figures.planned_bytes + sum(other.planned_bytes for other in within),
-                unshared_bytes=figures.unshared_bytes + sum(other.unshared_bytes for other in within),
-            ),
+            group, step_count=self._count - group.first_step, figures=sums.figures()
         )
+        if group.parent is not None:
+            self._sums[group.parent].add(sums)
 
     def _written(self, registers: Iterable[int | None]) -> tuple[int, ...]:
         found = {
@@ -174,7 +207,7 @@ class _Teller:
     # ---- steps ----
     def _straight(self, part: _Part, given: Sequence[tuple[int, ...]], group: int) -> list[tuple[int, ...]]:
         """Note a part's steps; `given` are the writers of its inputs, and it returns those of its outputs."""
-        plan = part.plan
+        plan, values, sums = part.plan, part.values, self._sums[group]
         writers = {port.tensor: steps for port, steps in zip(plan.inputs, given, strict=False)}
         living = living_bytes(part.lives, len(plan.steps))
         for index, step in enumerate(plan.steps):
@@ -183,31 +216,33 @@ class _Teller:
                 read, output = [view.tensor for view in kind.inputs], kind.outputs[0]
             else:
                 read, output = [region.source.tensor for region in kind.regions], kind.output
+                sums.regions += len(kind.regions)
+                sums.raster_bytes += values[step.moved_bytes]
+            operator = kind.operator if isinstance(kind, Compute) else RASTER
+            sums.operators[operator] += 1
+            sums.moved_bytes += values[step.moved_bytes]
+            sums.calculations += values[step.calculations]
             before = {writer for tensor in read for writer in writers.get(tensor, ())}
-            writers[output] = (len(self.steps),)
-            self.steps.append(
-                StepText(
-                    operator=kind.operator if isinstance(kind, Compute) else "raster",
-                    output=part.tensor(f"t{output}", output),
-                    origin=step.origin,
-                    calculations=part.values[step.calculations],
-                    moved_bytes=part.values[step.moved_bytes],
-                    regions=0 if isinstance(kind, Compute) else len(kind.regions),
-                    reads=tuple(sorted(before))[-_MOST_READS:],
-                    group=group,
-                    living_bytes=living[index],
+            writers[output] = (self._count,)
+            if self._count < MOST_STEPS:
+                self.steps.append(
+                    StepText(
+                        operator=operator,
+                        output=part.tensor(f"t{output}", output),
+                        origin=step.origin,
+                        calculations=values[step.calculations],
+                        moved_bytes=values[step.moved_bytes],
+                        regions=0 if isinstance(kind, Compute) else len(kind.regions),
+                        reads=tuple(sorted(before))[-_MOST_READS:],
+                        group=group,
+                        living_bytes=living[index],
+                    )
                 )
-            )
+            self._count += 1
         start = sum(size for birth, _, size in part.lives if birth < 0)
-        self._groups[group] = replace(
-            self._groups[group],
-            figures=replace(
-                _NOTHING,
-                peak_bytes=max(living, default=start),
-                planned_bytes=part.buffer_bytes,
-                unshared_bytes=unshared_bytes(part.lives),
-            ),
-        )
+        sums.peak_bytes = max(living, default=start)
+        sums.planned_bytes = part.buffer_bytes
+        sums.unshared_bytes = unshared_bytes(part.lives)
         return [writers.get(port.tensor, ()) for port in plan.outputs]
 
     def _block(self, number: int, group: int) -> None:
@@ -225,8 +260,14 @@ class _Teller:
 
     def _run(self, run: Run, action: Action, parent: int) -> None:
         group = self._open("part", action.origin, parent, *(source.register for source in run.dimensions))
-        given = [self._written([register]) for register in run.inputs]
-        written = self._straight(self._parts[run.part], given, group)
+        if run.part in self._told:
+            # Its steps are told already; what it takes counts once more.
+            sums, written = self._told[run.part]
+            self._sums[group].add(sums)
+        else:
+            given = [self._written([register]) for register in run.inputs]
+            written = self._straight(self._parts[run.part], given, group)
+            self._told[run.part] = self._sums[group], written
         self._writers.update(zip(run.outputs, written, strict=True))
         self._close(group)
 
@@ -234,14 +275,16 @@ class _Teller:
         assert self._plan.composition is not None
         registers = self._plan.composition.registers
         reads = self._written(host.inputs)
-        step = len(self.steps)
         output = (
             _register_text(f"r{host.outputs[0]}", registers[host.outputs[0]].type)
             if host.outputs
             else TensorText("", DataType.FLOAT32, ())
         )
-        self.steps.append(StepText(host.operator, output, action.origin, 0, 0, 0, reads, group))
-        self._writers.update(dict.fromkeys(host.outputs, (step,)))
+        if self._count < MOST_STEPS:
+            self.steps.append(StepText(host.operator, output, action.origin, 0, 0, 0, reads, group))
+        self._writers.update(dict.fromkeys(host.outputs, (self._count,)))
+        self._sums[group].operators[host.operator] += 1
+        self._count += 1
 
     def _branch(self, branch: Branch, action: Action, parent: int) -> None:
         assert self._plan.composition is not None

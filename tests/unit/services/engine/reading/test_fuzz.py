@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +14,7 @@ from services.engine.domain.check_program import check_program
 from services.engine.domain.decompose.walk import decompose
 from services.engine.domain.program import Program
 from services.engine.reading import read_model
+from services.engine.reading.inspection import inspect_model
 from services.engine.testing import small
 from services.engine.testing_models import attention, beside, conv_net, embedding, mlp, repeated
 
@@ -65,3 +70,22 @@ def test_any_bytes_are_refused(data: bytes) -> None:
     except Invalid:
         return
     raise AssertionError("random bytes were read as a model")
+
+
+@settings(max_examples=300, deadline=None)
+@given(mutated())
+def test_mutated_models_are_inspected_and_nothing_wrong_is_missed(data: bytes) -> None:
+    try:
+        found = inspect_model(data, {}, None)
+    except Invalid:
+        # Then it is no model at all.
+        with pytest.raises(Invalid):
+            read_model(data)
+        return
+    refused = False
+    try:
+        decompose(read_model(data))
+    except Invalid:
+        refused = True
+    assert bool(found.faults) == refused
+    assert json.dumps(asdict(found))
