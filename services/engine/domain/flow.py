@@ -28,6 +28,7 @@ Thing = Value | Held
 UNROLLED = 16
 """So many rounds of a body are written one after the other."""
 _TRUE = np.array(True)
+_ONE = Extent.of(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,10 @@ class Flow(Writer):
         second, theirs, others = self._in_block((), otherwise)
         if len(ours) != len(theirs):
             raise Invalid(f"one branch gives {len(ours)} values, the other {len(theirs)}")
+        either = [place for place, pair in enumerate(zip(ours, theirs, strict=True)) if _scalar_or_one(*pair)]
+        if either:
+            first, ours, inner = self._in_block((), lambda: self._with_flat(then(), either))
+            second, theirs, others = self._in_block((), lambda: self._with_flat(otherwise(), either))
         raw: list[Thing] = []
         shapes: list[tuple[Extent | None, ...]] = []
         for a, b in zip(ours, theirs, strict=True):
@@ -161,7 +166,26 @@ class Flow(Writer):
             shapes.append(shape)
         numbers = tuple(self._number(output) for output in raw)
         self._write(BranchInstruction(number, first, second, numbers, self.origin))
-        return [self._narrowed(output, shape) for output, shape in zip(raw, shapes, strict=True)]
+        results = [self._narrowed(output, shape) for output, shape in zip(raw, shapes, strict=True)]
+        for place, flat in zip(either, results[len(results) - len(either) :], strict=True):
+            held = results[place]
+            assert isinstance(held, Held)
+            assert isinstance(flat, Value)
+            results[place] = known = Held(held.type, flat=flat)
+            self._aliases[self._number(known)] = self._number(held)
+        return results[: len(results) - len(either)]
+
+    def _with_flat(self, results: Sequence[Thing], places: Sequence[int]) -> list[Thing]:
+        """Return results, and after them some again as vectors of one."""
+        flat = []
+        for place in places:
+            thing = results[place]
+            if isinstance(thing, Value):
+                whole = Move(thing, (_ONE,), (_ONE,), Extent.of(0), (_ONE,), Extent.of(0))
+                thing = Held(loose(thing), flat=self.raster(thing.type, (_ONE,), [whole]))
+            assert thing.flat is not None
+            flat.append(thing.flat)
+        return [*results, *flat]
 
     def _common(self, a: Thing, b: Thing, inner: frozenset[str]) -> tuple[Extent | None, ...]:
         """Return the sizes that two tensors of one rank have in common; None where they differ."""
@@ -381,6 +405,13 @@ def _plain(size: Extent) -> bool:
     return size.constant is not None or (
         len(size.dimensions) == 1 and size == Extent.dimension(next(iter(size.dimensions)))
     )
+
+
+def _scalar_or_one(a: Thing, b: Thing) -> bool:
+    """Tell whether two tensors have one element each, but not surely in as many axes: none, or one."""
+    shapes = [thing.shape if isinstance(thing, Value) else thing.flat for thing in (a, b)]
+    few = all(shape is not None and (isinstance(shape, Value) or shape in ((), (_ONE,))) for shape in shapes)
+    return few and (shapes[0] != shapes[1] or isinstance(shapes[0], Value))
 
 
 def loose(thing: Thing) -> HeldType:

@@ -66,10 +66,12 @@ class Held:
     Attributes:
         type: what it is.
         items: of a sequence or optional whose content is known when the plan is made.
+        flat: of a tensor that is a scalar or a vector of one, the vector.
     """
 
     type: LooseTensor | SequenceOf | OptionalOf
     items: tuple[Value | Held, ...] | None = None
+    flat: Value | None = None
 
     def __str__(self) -> str:
         return str(self.type)

@@ -92,6 +92,9 @@ class Walk:
                 f"operator {node.operator} is new in opset {operator.since}; the model has {graph.opset}"
             )
         inputs = tuple(values[name] if name else None for name in node.inputs)
+        if operator.family == "elementwise" and any(isinstance(x, Value) and x.rank for x in inputs):
+            # Beside what has axes, a scalar and a vector of one are the same.
+            inputs = tuple(x.flat or x if isinstance(x, Held) else x for x in inputs)
         call = Call(
             self.builder, node, graph.opset, inputs, graph.types, lambda body: _Inside(self, body, values)
         )

@@ -24,10 +24,8 @@ from services.engine.reading import read_model
 from services.engine.testing import host
 
 Case = tuple[str, onnx.ModelProto, list[Any], list[Any], float, float]
-# What is expected is random, rounding noise, or can't be compared, or a rank isn't known; see
-# tests/conformance/engine.
+# What is expected is random, rounding noise, or can't be compared; see tests/conformance/engine.
 UNMATCHED = (
-    "affine_grid_3d_align_corners_expanded",
     "bernoulli",
     "dft_inverse",
     "loop16_seq_none",
