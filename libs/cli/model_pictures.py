@@ -106,8 +106,12 @@ def _node_column(
         reads = tuple(places[read] for read in node.reads if read in places)
         boxes.append(replace(box(node, place), reads=reads, frame=frame_of[node.inside]))
     hidden = len(nodes) - len(boxes)
-    text = f"{heading}{total:,} ONNX nodes" + (f", {hidden:,} constants not drawn" if hidden else "")
+    text = f"{heading}{total:,} ONNX nodes" + (f", {_constants(hidden)} not drawn" if hidden else "")
     return Column(text, tuple(boxes), tuple(frames), total - hidden)
+
+
+def _constants(count: int) -> str:
+    return f"{count:,} constant{'' if count == 1 else 's'}"
 
 
 def _nodes(found: engine_pb2.Explanation) -> Column:

@@ -119,6 +119,29 @@ def test_an_explanation_of_a_long_plan_fits_a_message() -> None:
     assert message.operators_after[0].count == 20_000
 
 
+def test_nodes_and_groups_of_a_large_plan_fit_a_message_too() -> None:
+    output = TensorText("t1", DataType.FLOAT32, ("batch", "4"))
+    step = StepText("add", output, "x" * 5000, 1, 1, 0, tuple(range(64)))
+    nodes = tuple(NodeText("n" * 4000, "Add", tuple(range(40)), 1) for _ in range(5000))
+    group = GroupText("part", "y" * 5000, 0, 0, 1, figures=Figures({"add": 1}, 1, 1, 1, 1, 1, 1, 1))
+    found = Explanation(
+        "sha256:0",
+        (),
+        (),
+        (),
+        (step,) * 20_000,
+        0,
+        0,
+        Origins({"Add": 5000}, 0, None, nodes),
+        groups=(group,) * 5000,
+        became=(tuple(range(9000)),) * 5000,
+    )
+    message = convert.explanation(found)
+    assert min(len(message.steps), len(message.nodes), len(message.groups)) > 300
+    assert message.ByteSize() < 3.5 * 1024 * 1024
+    assert len(message.nodes[0].steps) < 9000
+
+
 def test_an_explanation_keeps_all_that_is_told() -> None:
     output = TensorText("t1", DataType.INT8, ("n",))
     before = Figures({"raster": 2}, 3, 40, 30, 5, 60, 70, 80)

@@ -99,7 +99,9 @@ def test_control_flow_is_shown_as_groups_within_groups(
     assert "turns Loop 1 a loop" in ran.lines
     assert f"drawn to {svg}" in ran.lines
     texts = [each.text for each in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
-    assert {"loop: turns (Loop) × 10 rounds", "tanh", "in choice (If)"} <= set(texts)
+    assert {"loop: turns (Loop) × 10 rounds", "tanh", "in choice (If)", "after: 4 steps"} <= set(texts)
+    # The Identity in the loop leaves nothing behind, and reads nothing that is a node's.
+    assert "before: 7 ONNX nodes, 1 constant not drawn" in texts
     as_json = isthmus("model", "explain", str(model), "--svg", str(svg), "--json").json
     assert as_json["svg"] == str(svg)
     assert as_json["before"]["operators"]
