@@ -87,7 +87,7 @@ def workload(kinds: Iterable[str], atoms: int, host: int, backends: int) -> Work
 
 
 def workload_table(kinds: Iterable[str], atoms: int, host: int) -> list[tuple[str, Workload]]:
-    """Return the paper's counts, and those of operators of these kinds for as many and for our own backends."""
+    """Return the paper's counts, and those for operators of these kinds on as many backends, and on ours."""
     known = list(kinds)
     counted = [
         (f"this project, {PUBLISHED.backends} backends", PUBLISHED.backends),

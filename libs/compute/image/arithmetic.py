@@ -106,11 +106,11 @@ def _numbers(call: str, name: str, thing: Any, channels: int) -> list[float]:
 
 def _types(call: str, pair: _Pair, dtype: int) -> tuple[str, str]:
     """Return the type that a sum is computed in, and that of the result."""
+    result = depth(call, "dtype", dtype, pair.types[0])
     if dtype == -1 and len(set(pair.types)) > 1:
         raise Invalid(
             f"{call}: src1 is {pair.types[0]} and src2 {pair.types[1]}: say the result's type by dtype"
         )
-    result = depth(call, "dtype", dtype, pair.types[0])
     kinds = {*pair.types, result}
     if pair.fraction:
         kinds.add("float32")

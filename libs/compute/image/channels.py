@@ -16,6 +16,7 @@ from libs.compute.image.pixels import (
     height_width,
     image,
     joined,
+    listed,
     masked,
     part,
     planes,
@@ -129,7 +130,7 @@ def mixChannels(src: Any, dst: Any, fromTo: Sequence[int]) -> list[Tensor]:
             raise Invalid(f"{call}: {describe(sources[0])} and {describe(each)} don't go together")
     from_ = [channel(planes(each), number) for each in sources for number in range(channels_of(each))]
     to = [channel(planes(each), number) for each in targets for number in range(channels_of(each))]
-    numbers = list(fromTo)
+    numbers = listed(call, "fromTo", fromTo)
     if len(numbers) % 2 or not numbers:
         raise Invalid(f"{call}: fromTo has {len(numbers)} numbers; it holds pairs")
     for one, other in zip(numbers[::2], numbers[1::2], strict=True):

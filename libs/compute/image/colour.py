@@ -59,7 +59,7 @@ def cvtColor(src: Any, code: int, dstCn: int = 0) -> Tensor:
     It takes uint8 and float32 (from 0 to 1), and uint16 where it only moves channels, or goes to gray, YCrCb,
     YUV or XYZ. dstCn: 4 for a full alpha beside red, green and blue, where the code leaves it open.
 
-    OpenCV: exact for integers, but HLS, Luv, and HSV and Lab back: within 2, for colours of sRGB (its vector
+    OpenCV: exact for integers, but HLS, Lab, Luv and HSV back: within 2, for colours of sRGB (its vector
     code cuts off what its scalar code rounds). 1e-5 for float32, Lab and Luv 1e-2 (it interpolates a table).
     """
     call = "cvtColor"

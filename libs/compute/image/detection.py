@@ -17,8 +17,10 @@ from libs.compute.image.pixels import (
     colour,
     constant,
     describe,
+    flag,
     height_width,
     image,
+    listed,
     maximum,
     minimum,
     pair,
@@ -77,19 +79,21 @@ def blobFromImages(
     OpenCV: 1e-5.
     """
     call = "blobFromImages"
-    if not isinstance(images, (list, tuple)) or not 0 < len(images) <= _MOST_IMAGES:
-        raise Invalid(f"{call}: images is a list of 1 to {_MOST_IMAGES} images")
-    wanted = pair(call, "size", tuple(size) or (0, 0), 0, MOST_SIDE)
+    several = listed(call, "images", images)
+    if not 0 < len(several) <= _MOST_IMAGES:
+        raise Invalid(f"{call}: images has {len(several)} images; it has 1 to {_MOST_IMAGES}")
+    wanted = pair(call, "size", size if listed(call, "size", size) else (0, 0), 0, MOST_SIDE)
+    swap, cut = flag(call, "swapRB", swapRB), flag(call, "crop", crop)
     scale = real(call, "scalefactor", scalefactor)
     result = chosen(call, "ddepth", ddepth, (c.CV_8U, c.CV_32F))
     made = []
-    for place, each in enumerate(images):
+    for place, each in enumerate(several):
         tensor = image(call, f"images[{place}]", each, _TYPES, (1, 3, 4))
         if 0 not in wanted:
-            tensor = _fitted(tensor, wanted, crop)
+            tensor = _fitted(tensor, wanted, cut)
         x = planes(tensor)
         channels = channels_of(x)
-        if swapRB and channels > 2:
+        if swap and channels > 2:
             x = picked(x, [2, 1, 0, *range(3, channels)], 2)
         means = colour(call, "mean", tuple(mean) if isinstance(mean, (tuple, list)) else mean, channels)
         if result == c.CV_8U:

@@ -22,6 +22,7 @@ from libs.compute.image.pixels import (
     colour,
     constant,
     describe,
+    flag,
     height_width,
     image,
     maximum,
@@ -273,7 +274,7 @@ def polylines(
     call = "polylines"
     width = _thickness(call, thickness, filled=False)
     chosen(call, "lineType", lineType, (c.LINE_8,))
-    canvas, mask = _outlined(call, img, pts, color, bool(isClosed), width)
+    canvas, mask = _outlined(call, img, pts, color, flag(call, "isClosed", isClosed), width)
     return canvas.image if mask is None else canvas.painted(mask)
 
 

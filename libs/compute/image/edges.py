@@ -15,6 +15,7 @@ from libs.compute.image.pixels import (
     absolute,
     channels_of,
     chosen,
+    flag,
     height_width,
     image,
     maximum,
@@ -51,13 +52,14 @@ def Canny(
     scale = 1.0
     if size == 7:
         low, high, scale = low / 16, high / 16, 1 / 16
-    if L2gradient:
+    squared = flag(call, "L2gradient", L2gradient)
+    if squared:
         low, high = (limit * limit if limit > 0 else limit for limit in (min(low, 32767), min(high, 32767)))
     dx, dy = (
         planes(Sobel(tensor, c.CV_16S, *order, size, scale, 0, c.BORDER_REPLICATE)).astype("int32")
         for order in ((1, 0), (0, 1))
     )
-    size_ = dx * dx + dy * dy if L2gradient else absolute(dx) + absolute(dy)
+    size_ = dx * dx + dy * dy if squared else absolute(dx) + absolute(dy)
     dx, dy, size_ = _strongest(dx, dy, size_)
     ridge = _ridges(dx, dy, size_) & (size_ > math.floor(low))
     strong = ridge & (size_ > math.floor(high))
@@ -130,7 +132,7 @@ def _covariances(
     tensor = image(call, "src", src, ("uint8", "float32"), (1,))
     block = whole(call, "blockSize", blockSize, 1, 64)
     kind = border_type(call, "borderType", borderType, WITHOUT_WRAP)
-    size = ksize if ksize == c.FILTER_SCHARR else whole(call, "ksize", ksize, 1, 31)
+    size = whole(call, "ksize", ksize, c.FILTER_SCHARR, 31)
     if size != c.FILTER_SCHARR and size % 2 == 0:
         raise Invalid(f"{call}: ksize is {size}; it is odd, or FILTER_SCHARR")
     scale = 1.0 / ((4 if size == c.FILTER_SCHARR else 1 << (max(size, 3) - 1)) * block)

@@ -17,6 +17,7 @@ from libs.compute.image.pixels import (
     floor,
     height_width,
     image,
+    listed,
     masked,
     maximum,
     minimum,
@@ -55,22 +56,25 @@ def counted(index: Tensor, size: int, held: Tensor | None = None, dtype: str = "
 def _bins(
     call: str, images: Any, channels: Any, sizes: Any, ranges: Any
 ) -> tuple[list[Tensor], list[int], list[tuple[float, float]]]:
-    if not isinstance(images, (list, tuple)) or not images:
-        raise Invalid(f"{call}: images is a list of images")
-    found = tensors_of(*(image(call, "images", each, ("uint8", "uint16", "float32")) for each in images))
+    several = listed(call, "images", images)
+    if not several:
+        raise Invalid(f"{call}: images is empty")
+    found = tensors_of(*(image(call, "images", each, ("uint8", "uint16", "float32")) for each in several))
     every = []
     for each in found:
         if each.dtype != found[0].dtype or height_width(each) != height_width(found[0]):
             raise Invalid(f"{call}: images {describe(found[0])} and {describe(each)} don't go together")
         every += [planes(each)[:, :, number] for number in range(channels_of(each))]
-    counts = [whole(call, "histSize", size, 1, _MOST_BINS) for size in sizes]
-    numbers = [whole(call, "channels", number, 0, len(every) - 1) for number in channels]
+    counts = [whole(call, "histSize", size, 1, _MOST_BINS) for size in listed(call, "histSize", sizes)]
+    numbers = [
+        whole(call, "channels", number, 0, len(every) - 1) for number in listed(call, "channels", channels)
+    ]
     if not 0 < len(counts) <= _DIMENSIONS or len(numbers) != len(counts) or np.prod(counts) > _MOST_BINS:
         raise Invalid(
             f"{call}: channels and histSize say how many bins each of 1 to {_DIMENSIONS} channels has, "
             f"at most {_MOST_BINS} in all; they are {list(channels)} and {list(sizes)}"
         )
-    limits = [real(call, "ranges", number) for number in ranges]
+    limits = [real(call, "ranges", number) for number in listed(call, "ranges", ranges)]
     if not limits and found[0].dtype == "uint8":
         limits = [0.0, 256.0] * len(counts)
     if len(limits) != 2 * len(counts) or any(

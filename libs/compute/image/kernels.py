@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from libs.common.errors import Invalid
 from libs.compute.image import constants as c
-from libs.compute.image.pixels import MOST_TAPS, chosen, pair, real, whole
+from libs.compute.image.pixels import MOST_TAPS, chosen, flag, pair, real, whole
 from libs.compute.tensor import Tensor, asarray
 
 __all__ = ["getDerivKernels", "getGaborKernel", "getGaussianKernel", "getStructuringElement"]
@@ -82,7 +82,7 @@ def getDerivKernels(
     OpenCV: exact.
     """
     call = "getDerivKernels"
-    along_x, along_y = deriv_kernels(call, dx, dy, ksize, normalize)
+    along_x, along_y = deriv_kernels(call, dx, dy, ksize, flag(call, "normalize", normalize))
     dtype = _depth(call, ktype)
     columns = (along_x.reshape(-1, 1), along_y.reshape(-1, 1))
     return asarray(columns[0].astype(dtype)), asarray(columns[1].astype(dtype))
@@ -91,7 +91,7 @@ def getDerivKernels(
 def deriv_kernels(call: str, dx: int, dy: int, ksize: int, normalize: bool = False) -> tuple[Kernel, Kernel]:
     """Return the two vectors; raises Invalid for orders that the size doesn't have."""
     across, down = whole(call, "dx", dx, 0, 30), whole(call, "dy", dy, 0, 30)
-    if ksize == c.FILTER_SCHARR:
+    if isinstance(ksize, int) and ksize == c.FILTER_SCHARR:
         if across + down != 1:
             raise Invalid(f"{call}: dx + dy is {across + down}; Scharr's filter takes 1")
         smooth = np.array([3.0, 10.0, 3.0]) / (32 if normalize else 1)

@@ -22,6 +22,8 @@ MOST_SIDE = 1 << 20
 MOST_ELEMENTS = 1 << 28
 """Of one image."""
 MOST_CHANNELS = 512
+_LONG = 80
+"""Characters of a value in a message."""
 MOST_TAPS = 1 << 12
 """Elements of a window that is gone through one by one."""
 
@@ -152,33 +154,58 @@ def restored(tensor: Tensor, like: Tensor) -> Tensor:
 
 def depth(call: str, name: str, value: int, source: str) -> str:
     """Return the type that `ddepth` or `dtype` says; -1 is the source's."""
-    if value == -1:
+    number = int(value) if _is_whole(value) else None
+    if number == -1:
         return source
-    if not isinstance(value, int) or value not in DEPTHS:
+    if number is None or number not in DEPTHS:
         known = ", ".join(f"{number} ({type_})" for number, type_ in DEPTHS.items())
-        raise Invalid(f"{call}: {name} is {value!r}; it is -1 or one of {known}")
-    return DEPTHS[value]
+        raise Invalid(f"{call}: {name} is {_shown(value)}; it is -1 or one of {known}")
+    return DEPTHS[number]
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    """Return a value for messages, cut short."""
+    text = repr(value)
+    return text if len(text) <= _LONG else f"{text[:_LONG]}…"
+
+
+def flag(call: str, name: str, value: Any) -> bool:
+    """Return a value that is true or false."""
+    if not isinstance(value, (bool, np.bool_)) and not (_is_whole(value) and value in (0, 1)):
+        raise Invalid(f"{call}: {name} is {_shown(value)}; it is True or False")
+    return bool(value)
+
+
+def listed(call: str, name: str, value: Any) -> list[Any]:
+    """Return what must be a list or tuple, as a list."""
+    if not isinstance(value, (list, tuple)):
+        raise Invalid(f"{call}: {name} is {_shown(value)}; it is a list")
+    return list(value)
 
 
 def chosen(call: str, name: str, value: Any, known: Iterable[int]) -> int:
     """Return a constant that must be among those known."""
     options = tuple(known)
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value not in options:
-        raise Invalid(f"{call}: {name} is {value!r}; it is one of {', '.join(map(str, options))}")
+    if not _is_whole(value) or value not in options:
+        raise Invalid(f"{call}: {name} is {_shown(value)}; it is one of {', '.join(map(str, options))}")
     return int(value)
 
 
 def whole(call: str, name: str, value: Any, low: int, high: int) -> int:
     """Return an integer that must be within limits."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        raise Invalid(f"{call}: {name} is {value!r}; it is an integer from {low} to {high}")
+    if not _is_whole(value) or not low <= value <= high:
+        raise Invalid(f"{call}: {name} is {_shown(value)}; it is an integer from {low} to {high}")
     return int(value)
 
 
 def real(call: str, name: str, value: Any) -> float:
     """Return a finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise Invalid(f"{call}: {name} is {value!r}, not a number")
+        raise Invalid(f"{call}: {name} is {_shown(value)}, not a number")
     if not np.isfinite(value):
         raise Invalid(f"{call}: {name} is {value!r}; it must be finite")
     return float(value)
@@ -187,7 +214,7 @@ def real(call: str, name: str, value: Any) -> float:
 def pair(call: str, name: str, value: Any, low: int, high: int) -> tuple[int, int]:
     """Return two integers, as a size (width, height) or a point (x, y)."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise Invalid(f"{call}: {name} is {value!r}, not a pair of integers")
+        raise Invalid(f"{call}: {name} is {_shown(value)}, not a pair of integers")
     return whole(call, name, value[0], low, high), whole(call, name, value[1], low, high)
 
 

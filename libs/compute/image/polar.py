@@ -10,6 +10,7 @@ from libs.compute.image.pixels import (
     REAL,
     apply,
     constant,
+    flag,
     image,
     real,
     same_shape,
@@ -42,7 +43,8 @@ def phase(x: Any, y: Any, angleInDegrees: bool = False) -> Tensor:
 
     OpenCV: 0.02 degrees (it has the angle from a polynomial).
     """
-    return _angle(*_pair("phase", ("x", x), ("y", y)), angleInDegrees)
+    degrees = flag("phase", "angleInDegrees", angleInDegrees)
+    return _angle(*_pair("phase", ("x", x), ("y", y)), degrees)
 
 
 def _angle(x: Tensor, y: Tensor, degrees: bool) -> Tensor:
@@ -59,8 +61,9 @@ def cartToPolar(x: Any, y: Any, angleInDegrees: bool = False) -> tuple[Tensor, T
 
     OpenCV: 1e-6, and 0.02 degrees.
     """
+    degrees = flag("cartToPolar", "angleInDegrees", angleInDegrees)
     across, down = _pair("cartToPolar", ("x", x), ("y", y))
-    return apply("sqrt", across * across + down * down), _angle(across, down, angleInDegrees)
+    return apply("sqrt", across * across + down * down), _angle(across, down, degrees)
 
 
 def polarToCart(magnitude: Any, angle: Any, angleInDegrees: bool = False) -> tuple[Tensor, Tensor]:
@@ -69,7 +72,7 @@ def polarToCart(magnitude: Any, angle: Any, angleInDegrees: bool = False) -> tup
     OpenCV: 1e-5.
     """
     length, turn = _pair("polarToCart", ("magnitude", magnitude), ("angle", angle))
-    turn = turn * (math.pi / 180) if angleInDegrees else turn
+    turn = turn * (math.pi / 180) if flag("polarToCart", "angleInDegrees", angleInDegrees) else turn
     return length * apply("cos", turn), length * apply("sin", turn)
 
 

@@ -42,8 +42,9 @@ def pyrDown(src: Any, dstsize: tuple[int, int] | None = None, borderType: int = 
     tensor = image(call, "src", src, _TYPES)
     height, width = height_width(tensor)
     new_width, new_height = (width + 1) // 2, (height + 1) // 2
-    if dstsize is not None and tuple(dstsize) != (0, 0):
-        new_width, new_height = pair(call, "dstsize", dstsize, 1, MOST_SIDE)
+    wanted = (0, 0) if dstsize is None else pair(call, "dstsize", dstsize, 0, MOST_SIDE)
+    if 0 not in wanted:
+        new_width, new_height = wanted
         if abs(new_width * 2 - width) > 2 or abs(new_height * 2 - height) > 2:
             raise Invalid(
                 f"{call}: dstsize is {dstsize!r}; it is half of {width} by {height}, give or take 1"
@@ -66,7 +67,8 @@ def pyrUp(src: Any, dstsize: tuple[int, int] | None = None, borderType: int = c.
     height, width = height_width(tensor)
     if 4 * height * width * channels_of(tensor) > MOST_ELEMENTS:
         raise Invalid(f"{call}: the result would have more than {MOST_ELEMENTS} elements")
-    if dstsize is not None and tuple(dstsize) not in ((0, 0), (2 * width, 2 * height)):
+    wanted = (0, 0) if dstsize is None else pair(call, "dstsize", dstsize, 0, 2 * MOST_SIDE)
+    if wanted not in ((0, 0), (2 * width, 2 * height)):
         raise Invalid(f"{call}: dstsize is {dstsize!r}; it is {(2 * width, 2 * height)}, or left out")
     border_type(call, "borderType", borderType, (c.BORDER_REFLECT_101,))
     x = _working(planes(tensor))

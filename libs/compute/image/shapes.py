@@ -13,6 +13,7 @@ from libs.compute.image.pixels import (
     absolute,
     constant,
     describe,
+    flag,
     height_width,
     image,
     read,
@@ -106,8 +107,9 @@ def contourArea(contour: Any, oriented: bool = False) -> Tensor:
     points = _points("contourArea", "contour", contour)
     after = _rolled(points)
     x, y = points[:, 0], points[:, 1]
+    signed = flag("contourArea", "oriented", oriented)
     twice = reduced("reduce_sum", x * after[:, 1] - after[:, 0] * y, (0,)) * 0.5
-    return twice if oriented else absolute(twice)
+    return twice if signed else absolute(twice)
 
 
 def _rolled(points: Tensor) -> Tensor:
@@ -124,7 +126,7 @@ def arcLength(curve: Any, closed: bool) -> Tensor:
     points = _points("arcLength", "curve", curve)
     step = _rolled(points) - points
     lengths = sqrt(reduced("reduce_sum", step * step, (1,)))
-    if not closed and int(points.shape[0]):
+    if not flag("arcLength", "closed", closed) and int(points.shape[0]):
         lengths = lengths[: int(points.shape[0]) - 1]
     return reduced("reduce_sum", lengths, (0,))
 
@@ -139,7 +141,7 @@ def moments(array: Any, binaryImage: bool = False) -> Mapping[str, Tensor]:
     tensor = image("moments", "array", array, ("uint8", "uint16", "int16", "float32", "float64"), (1,))
     height, width = height_width(tensor)
     x = tensor.reshape((height, width)).astype("float64")
-    if binaryImage:
+    if flag("moments", "binaryImage", binaryImage):
         x = (x != 0).astype("float64")
     powers = np.arange(4).reshape(4, 1)
     rows = constant(x, np.arange(height).reshape(1, -1).astype(float) ** powers)

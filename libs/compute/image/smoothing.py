@@ -15,6 +15,7 @@ from libs.compute.image.pixels import (
     MOST_TAPS,
     REAL,
     depth,
+    flag,
     floor,
     height_width,
     image,
@@ -41,7 +42,8 @@ def boxFilter(
 ) -> Tensor:
     """Return the mean of each window (width, height), or its sum where not `normalize`.
 
-    OpenCV: exact for integers (but for means half way between two in windows above 100), 1e-6 for floats.
+    OpenCV: exact for integers, but for uint8 in windows of 2, 4, 8, … pixels: there it adds one too many
+    before it divides (black becomes 1 by a window of two). 1e-6 for floats.
     """
     return _boxed("boxFilter", src, ddepth, ksize, anchor, normalize, borderType, square=False)
 
@@ -59,7 +61,7 @@ def sqrBoxFilter(
     OpenCV: 1e-6.
     """
     call = "sqrBoxFilter"
-    if ddepth == -1:
+    if isinstance(ddepth, int) and ddepth == -1:
         ddepth = c.CV_64F if image(call, "src", src).dtype in REAL else c.CV_32F
     return _boxed(call, src, ddepth, ksize, anchor, normalize, borderType, square=True)
 
@@ -69,7 +71,8 @@ def blur(
 ) -> Tensor:
     """Return the mean of each window (width, height).
 
-    OpenCV: exact for integers (but for means half way between two in windows above 100), 1e-6 for floats.
+    OpenCV: exact for integers, but for uint8 in windows of 2, 4, 8, … pixels: there it adds one too many
+    before it divides (black becomes 1 by a window of two). 1e-6 for floats.
     """
     return _boxed("blur", src, -1, ksize, anchor, True, borderType, square=False)
 
@@ -87,6 +90,7 @@ def _boxed(
 ) -> Tensor:
     tensor = image(call, "src", src, TYPES)
     width, height = pair(call, "ksize", ksize, 1, MOST_TAPS)
+    mean = flag(call, "normalize", normalize)
     result = depth(call, "ddepth", ddepth, tensor.dtype)
     kind = border_type(call, "borderType", borderType, WITHOUT_WRAP)
     place = anchor_of(call, anchor, width, height)
@@ -95,19 +99,15 @@ def _boxed(
     exact = tensor.dtype not in REAL and not square and (tensor.dtype == "uint8" or width * height < 1 << 15)
     x = x.astype("int32" if exact else "float64")
     total = box_sum(x * x if square else x, width, height, kind, place)
-    if normalize and tensor.dtype == result == "uint8" and width * height <= 256:
-        total = _small_mean(total, width * height)
-    elif normalize:
+    if mean and tensor.dtype == result == "uint8" and width * height <= _SMALL:
+        total = floor(total.astype("float64") * (1.0 / (width * height)) + 0.5)
+    elif mean:
         total = total.astype("float64") * (1.0 / (width * height))
     return restored(saturate(total, result), tensor)
 
 
-def _small_mean(total: Tensor, count: int) -> Tensor:
-    """Return sums divided by a count of at most 256 as OpenCV does it: by a fixed point of 16 bits."""
-    factor = (1 << 16) // count
-    low = (1 << 16) / count - factor < 0.5
-    shift = count // 2 + (1 if low else 0)
-    return floor((total.astype("float64") + shift) * (factor if low else factor + 1) * 2.0**-16)
+_SMALL = 256
+"""Pixels of a window up to which OpenCV rounds halves of uint8 means up, beyond which to the even one."""
 
 
 def box_sum(x: Tensor, width: int, height: int, kind: int, anchor: tuple[int, int] = (-1, -1)) -> Tensor:

@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libs.common.errors import Invalid
 from libs.compute import image
 from libs.compute.image import catalogue
 from libs.compute.image.samples import Case, cases
 from libs.compute.tensor import asarray
 from libs.compute.testing import arrays_in, replaced
-from libs.runtime.plan import DataType
-from services.engine.domain.extents import Bounds, Extent
-from services.engine.domain.program import ValueType
-from services.engine.domain.tracing import trace
 from services.engine.testing_tracing import run_traced
 
 FEW = 3
@@ -50,7 +45,9 @@ def _called(case: Case, tensors: list[Any]) -> list[Any]:
 def _parts(result: Any) -> list[Any]:
     if isinstance(result, Mapping):
         return list(result.values())
-    return [part for each in result for part in _parts(each)] if isinstance(result, list | tuple) else [result]
+    if isinstance(result, list | tuple):
+        return [part for each in result for part in _parts(each)]
+    return [result]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -59,7 +56,9 @@ def test_traced_functions_give_what_they_give_at_once(name: str) -> None:
     for case in every[:: max(1, len(every) // FEW)]:
         arrays = arrays_in([list(case.args), dict(case.options)])
         named = {f"x{place}": array for place, array in enumerate(arrays)}
-        got = list(run_traced(lambda case=case, **tensors: _called(case, list(tensors.values())), named).values())
+        got = list(
+            run_traced(lambda case=case, **tensors: _called(case, list(tensors.values())), named).values()
+        )
         expected = _called(case, [asarray(array) for array in arrays])
         assert len(got) == len(expected)
         for one, other in zip(got, map(np.asarray, expected), strict=True):
