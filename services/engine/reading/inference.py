@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, TypeProto
@@ -22,27 +23,46 @@ _MOST_COPIES = 50_000_000
 """Bodies times nodes; inference takes a second or two for as many."""
 
 
-def inferred_types(model: ModelProto) -> dict[str, LooseTensor]:
-    """Return types of tensors by name, in bodies too; names that mean several things are left out."""
-    found: dict[str, LooseTensor] = {}
-    several: set[str] = set()
-    for name, declared in _inferred(model):
-        type_ = inferred_tensor(declared)
-        if type_ is not None and found.setdefault(name, type_) != type_:
-            several.add(name)
-    return {name: type_ for name, type_ in found.items() if name not in several}
+class InferredTypes(Mapping[str, LooseTensor]):
+    """Types of tensors by name, in bodies too; names that mean several things are left out.
+
+    ONNX is only asked once somebody asks this: most models never do, and its code in C++ crashes on some
+    that are malformed, which others refuse before.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        """Keep what inference takes of the model: not its large constants."""
+        self._model = _bare(model)
+
+    @cached_property
+    def _types(self) -> dict[str, LooseTensor]:
+        found: dict[str, LooseTensor] = {}
+        several: set[str] = set()
+        for name, declared in _inferred(self._model):
+            type_ = inferred_tensor(declared)
+            if type_ is not None and found.setdefault(name, type_) != type_:
+                several.add(name)
+        return {name: type_ for name, type_ in found.items() if name not in several}
+
+    def __getitem__(self, name: str) -> LooseTensor:
+        return self._types[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._types)
+
+    def __len__(self) -> int:
+        return len(self._types)
 
 
 def inferred_protos(model: ModelProto) -> dict[str, TypeProto]:
     """Return types of values as ONNX writes them, by name; of names that mean several things, the last."""
-    return dict(_inferred(model))
+    return dict(_inferred(_bare(model)))
 
 
-def _inferred(model: ModelProto) -> Iterator[tuple[str, TypeProto]]:
-    """Yield names and types. Large constants aren't looked into. Whatever fails yields nothing."""
-    nodes = list(every_node(model.graph.node))
+def _inferred(bare: ModelProto) -> Iterator[tuple[str, TypeProto]]:
+    """Yield names and types. Whatever fails yields nothing."""
+    nodes = list(every_node(bare.graph.node))
     bodies = sum(attribute.HasField("g") for node in nodes for attribute in node.attribute)
-    bare = _bare(model)
     # It copies what is known so far into every body.
     if bare.ByteSize() > _MOST_BYTES or bodies * len(nodes) > _MOST_COPIES:
         return
@@ -52,8 +72,6 @@ def _inferred(model: ModelProto) -> Iterator[tuple[str, TypeProto]]:
         )
     except Exception:  # of whatever kind: what is wrong with the model others find, and say better
         return
-    for tensor in model.graph.initializer:
-        yield tensor.name, _tensor_type(tensor.data_type, tensor.dims)
     yield from _values(inferred.graph, 0)
 
 

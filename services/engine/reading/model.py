@@ -19,7 +19,7 @@ from services.engine.reading import limits
 from services.engine.reading.expansion import expanded
 from services.engine.reading.external import ExternalFiles
 from services.engine.reading.functions import inlined
-from services.engine.reading.inference import inferred_types
+from services.engine.reading.inference import InferredTypes
 from services.engine.reading.nodes import Nodes, check_names, constants
 from services.engine.reading.ordering import sorted_nodes
 from services.engine.reading.shapes import read_inputs
@@ -68,8 +68,7 @@ def read_model(
         constants=found,
         nodes=nodes,
         bounds=ranges,
-        # Only now: what is malformed has been refused before code in C++ looks at it.
-        types=inferred_types(model),
+        types=InferredTypes(model),
         domains={domain: version for domain, version in opsets.items() if domain},
     )
     check_graph(result)

@@ -20,6 +20,9 @@ DEFAULT = ("", "ai.onnx")
 """Names of ONNX's default domain."""
 OTHERS = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 """Further domains that are read."""
+_REQUIRED = onnx.defs.OpSchema.FormalParameterOption.Single
+_LEFT_OUT = frozenset(("Resize",))
+"""Operators whose required inputs exporters leave out: in opset 11, of scales and sizes one is enough."""
 _KINDS = {
     AttributeProto.FLOAT: "FLOAT",
     AttributeProto.INT: "INT",
@@ -230,6 +233,10 @@ def _check_counts(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> Non
         if not fewest <= len(names) <= most:
             upper = f" to {most}" if most < 1 << 20 else " or more"
             raise Invalid(f"{what}: it has {len(names)} {kind}; {fewest}{upper} are allowed")
+    for name, declared in zip(node.input, schema.inputs, strict=False):
+        # ONNX's shape inference crashes on some that are left out.
+        if not name and declared.option == _REQUIRED and schema.name not in _LEFT_OUT:
+            raise Invalid(f"{what}: input {shown(declared.name)} is left out; it must be given")
 
 
 def _text(data: bytes, what: str) -> str:

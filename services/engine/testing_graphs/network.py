@@ -130,6 +130,8 @@ def pool(s: Sketch) -> list[Item]:
         how["ceil_mode"] = 1
     if operator == "AveragePool":
         how["count_include_pad"] = d.integer(0, 1)
+    if operator == "LpPool" and x.dtype != "float32":
+        return []  # the evaluator is wrong at the ends; ONNX Runtime only takes this type
     if operator == "LpPool":
         how["p"] = d.integer(1, 3)
     return s.apply(operator, [x], exact=operator == "MaxPool", **how)
