@@ -31,6 +31,44 @@ async def test_a_script_computes_with_arrays(run) -> None:
     }
 
 
+async def test_a_script_prepares_images(run) -> None:
+    outcome = await run(
+        """
+        import base64
+        from isthmus.compute import Invalid, image, matrix
+
+        PNG = (
+            "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAD0lEQVR4nGP4z8DAwPAfAAcAAf9+CLHQAAAAAElFTkSuQmCC"
+        )
+
+        def post(context):
+            gray = matrix.asarray([[0, 100], [200, 50]], "uint8")
+            large = image.resize(gray, (4, 4), interpolation=image.INTER_NEAREST)
+            _, mask = image.threshold(large, 60, 255, image.THRESH_BINARY)
+            try:
+                image.blur(gray, (0, 3))
+            except Invalid as error:
+                why = str(error)
+            return {
+                "shape": list(large.shape),
+                "white": image.countNonZero(mask).item(),
+                "drawn": image.rectangle(gray, (0, 0), (1, 0), 9, image.FILLED).tolist(),
+                "read": image.imdecode(base64.b64decode(PNG), image.IMREAD_COLOR_RGB).tolist(),
+                "why": why,
+            }
+        """
+    )
+    assert outcome.ok, outcome.message
+    assert outcome.value == {
+        "shape": [4, 4],
+        "white": 8,
+        "drawn": [[9, 9], [200, 50]],
+        "read": [[[255, 0, 0], [0, 0, 255]]],
+        "why": outcome.value["why"],
+    }
+    assert "ksize" in outcome.value["why"]
+
+
 async def test_what_it_refuses_can_be_caught(run) -> None:
     outcome = await run(
         """

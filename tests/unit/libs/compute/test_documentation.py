@@ -1,4 +1,4 @@
-"""docs/compute.md: its examples run, its table is that of the code."""
+"""The pages of the compute library: their examples run, their tables are those of the code."""
 
 from __future__ import annotations
 
@@ -7,28 +7,36 @@ from pathlib import Path
 
 import pytest
 
-from libs.compute.matrix import catalogue
+from libs.compute.image import catalogue as images
+from libs.compute.matrix import catalogue as matrices
 
-PAGE = Path(__file__).parents[4] / "docs" / "compute.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
-
-
-@pytest.mark.parametrize("number", range(len(EXAMPLES)))
-def test_examples_run(number: int) -> None:
-    exec(compile(EXAMPLES[number], f"{PAGE.name}, example {number}", "exec"), {})
-
-
-def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 3
+DOCS = Path(__file__).parents[4] / "docs"
+PAGES = {"compute.md": matrices, "compute-image.md": images}
+EXAMPLES = {
+    f"{page}-{number}": code
+    for page in PAGES
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.S))
+}
 
 
-def test_the_table_is_that_of_the_code() -> None:
-    _, _, rest = PAGE.read_text().partition("<!-- functions -->\n")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run(name: str) -> None:
+    exec(compile(EXAMPLES[name], f"docs/{name}", "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_there_are_examples(page: str) -> None:
+    assert sum(name.startswith(f"{page}-") for name in EXAMPLES) >= 3
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_table_is_that_of_the_code(page: str) -> None:
+    _, _, rest = (DOCS / page).read_text().partition("<!-- functions -->\n")
     table, _, _ = rest.partition("<!-- end -->")
-    assert table == catalogue.markdown(), (
-        "write libs.compute.matrix.catalogue.markdown() into docs/compute.md"
-    )
+    module = PAGES[page]
+    assert table == module.markdown(), f"write {module.__name__}.markdown() into docs/{page}"
 
 
-def test_there_are_at_least_160_functions() -> None:
-    assert len(catalogue.functions()) >= 160
+@pytest.mark.parametrize(("page", "least"), [("compute.md", 160), ("compute-image.md", 70)])
+def test_there_are_as_many_functions(page: str, least: int) -> None:
+    assert len(set(PAGES[page].functions())) >= least
