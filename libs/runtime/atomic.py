@@ -62,6 +62,8 @@ class Atomic:
             which are only kept and converted, "c" complex numbers, which are only kept. Inputs of one step
             have one type, but for `where` (its first is bool), `gather` and `scatter` (their second is int32
             or int64).
+        in_place: types for which the output may lie over one of `replaceable`, in exactly its place: each
+            element is read before it is written, and none of them after.
         calculations: elementary ones for one element of the index space, for the cost formula.
     """
 
@@ -70,19 +72,25 @@ class Atomic:
     arity: int
     result: Result
     types: str
+    in_place: str = ""
     calculations: int = 1
+
+    @property
+    def replaceable(self) -> range:
+        """Positions of inputs that the output may lie over: any of elementwise operators, data of others."""
+        return range(self.arity if self.kind == "elementwise" else 1)
 
 
 def _table(*rows: Atomic) -> Mapping[str, Atomic]:
     return {row.name: row for row in rows}
 
 
-def _unary(names: str, types: str, result: Result = "same", calculations: int = 1) -> list[Atomic]:
-    return [Atomic(name, "elementwise", 1, result, types, calculations) for name in names.split()]
+def _unary(names: str, types: str, calculations: int = 1) -> list[Atomic]:
+    return [Atomic(name, "elementwise", 1, "same", types, types, calculations) for name in names.split()]
 
 
-def _binary(names: str, types: str, result: Result = "same", calculations: int = 1) -> list[Atomic]:
-    return [Atomic(name, "elementwise", 2, result, types, calculations) for name in names.split()]
+def _binary(names: str, types: str, in_place: str, calculations: int = 1) -> list[Atomic]:
+    return [Atomic(name, "elementwise", 2, "same", types, in_place, calculations) for name in names.split()]
 
 
 ATOMICS: Mapping[str, Atomic] = _table(
@@ -95,15 +103,16 @@ ATOMICS: Mapping[str, Atomic] = _table(
     Atomic("cast", "elementwise", 1, "any", "fibo"),
     # The same bits as another type of as many; not to bool, of which most bits say nothing.
     Atomic("bit_cast", "elementwise", 1, "any", "fiboc"),
-    *_binary("add sub mul max min", "fi"),
-    # Integers: truncated towards zero, as ONNX's Div; a divisor of 0 is refused.
-    *_binary("div", "fi", calculations=4),
+    *_binary("add sub mul max min", "fi", "fi"),
+    # Integers: truncated towards zero, as ONNX's Div, in several goes; a divisor of 0 is refused.
+    *_binary("div", "fi", "f", calculations=4),
     # The remainder has the divisor's sign.
-    *_binary("mod", "fi", calculations=4),
-    *_binary("pow", "fi", calculations=16),
+    *_binary("mod", "fi", "fi", calculations=4),
+    # Of integers in several goes.
+    *_binary("pow", "fi", "f", calculations=16),
     # Of integers: bit by bit.
-    *_binary("and or xor", "ib"),
-    *_binary("eq lt le", "fib", "bool"),
+    *_binary("and or xor", "ib", "ib"),
+    *(Atomic(name, "elementwise", 2, "bool", "fib") for name in ("eq", "lt", "le")),
     Atomic("where", "elementwise", 3, "same", "fiboc"),
     *(
         Atomic(name, "reduce", 1, "same", "fi")
@@ -111,13 +120,13 @@ ATOMICS: Mapping[str, Atomic] = _table(
     ),
     # The first of equal ones; one axis.
     Atomic("arg_max", "reduce", 1, "index", "fi"),
-    Atomic("matmul", "matmul", 2, "same", "fi", 2),
+    Atomic("matmul", "matmul", 2, "same", "fi", calculations=2),
     Atomic("gather", "gather", 2, "same", "fiboc"),
     Atomic("cumulative_sum", "scan", 1, "same", "fi"),
-    Atomic("arg_sort", "sort", 1, "index", "fib", 16),
-    Atomic("scatter", "scatter", 3, "same", "fiboc", 2),
+    Atomic("arg_sort", "sort", 1, "index", "fib", calculations=16),
+    Atomic("scatter", "scatter", 3, "same", "fiboc", "fiboc", 2),
     *(
-        Atomic(name, "scatter", 3, "same", "fi", 4)
+        Atomic(name, "scatter", 3, "same", "fi", "fi", 4)
         for name in ("scatter_add", "scatter_mul", "scatter_max", "scatter_min")
     ),
 )

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from libs.common.errors import Exhausted, Invalid
 from libs.common.sizes import size_text
 from libs.runtime.atomic import ATOMICS, Atomic
-from libs.runtime.elements import ITEM_BYTES
+from libs.runtime.elements import ITEM_BYTES, family
 from libs.runtime.extents import LIMIT, evaluate, formulas
 from libs.runtime.faults import BAD_INPUT, TOO_MUCH_MEMORY, bad_input, bad_plan
 from libs.runtime.plan import Compute, Plan, Raster, View
@@ -39,6 +39,16 @@ class Strided:
     def elements(self) -> int:
         """How many."""
         return math.prod(self.shape)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it begins at the first element and goes on one by one."""
+        step = 1
+        for stride, size in zip(reversed(self.strides), reversed(self.shape), strict=True):
+            if size > 1 and stride != step:
+                return False
+            step *= size
+        return self.offset == 0
 
     @property
     def nested(self) -> bool:
@@ -142,16 +152,16 @@ class _Resolver:
         self._values = evaluate(plan.extents, sizes)
         self._shapes = tuple(self._shape(index) for index in range(len(plan.tensors)))
         self._elements = [math.prod(shape) for shape in self._shapes]
+        self._steps: list[ComputeLayout | RasterLayout] = []
 
     def layout(self) -> Layout:
         plan, values = self._plan, self._values
         self._check_equalities()
         offsets, arena_bytes = self._places()
-        steps: list[ComputeLayout | RasterLayout] = []
         for index, step in enumerate(plan.steps):
             where = f"steps[{index}]" + (f" ({step.origin[:200]})" if step.origin else "")
             kind = step.kind
-            steps.append(
+            self._steps.append(
                 self._compute(kind, where) if isinstance(kind, Compute) else self._raster(kind, where)
             )
         self._check_overlaps(offsets)
@@ -160,7 +170,7 @@ class _Resolver:
             shapes=self._shapes,
             offsets=offsets,
             arena_bytes=arena_bytes,
-            steps=tuple(steps),
+            steps=tuple(self._steps),
             calculations=sum(values[step.calculations] for step in plan.steps),
             moved_bytes=sum(values[step.moved_bytes] for step in plan.steps),
         )
@@ -304,27 +314,49 @@ class _Resolver:
     def _check_overlaps(self, offsets: Sequence[int | None]) -> None:
         """Refuse two tensors in one place of which both are needed at some time.
 
+        An output may take the place of what its step is the last to read, where the operator allows it; not
+        that of an input of the plan, which a runtime may read where its caller has it.
         A sweep over the steps that keeps the living tensors in order of their place: since they don't
         overlap, a new one can only touch its neighbours.
         """
         births, deaths = self._lifetimes()
+        replaced: set[int] = set()
         ends: list[tuple[int, int]] = []
         alive: list[tuple[int, int]] = []
         for tensor in sorted(births, key=births.__getitem__):
             now = births[tensor]
             while ends and ends[0][0] < now:
                 _, gone = heappop(ends)
-                del alive[bisect_left(alive, (offsets[gone] or 0, gone))]
+                if gone not in replaced:
+                    del alive[bisect_left(alive, (offsets[gone] or 0, gone))]
             start, size = offsets[tensor], self._bytes(tensor)
             if start is None or size == 0:
                 continue
             at = bisect_left(alive, (start, tensor))
-            for _, other in alive[max(at - 1, 0) : at + 1]:
-                begin = offsets[other] or 0
+            for begin, other in alive[max(at - 1, 0) : at + 1]:
                 if begin < start + size and start < begin + self._bytes(other):
-                    raise bad_plan(f"tensors[{tensor}]", f"overlaps tensors[{other}], which is still needed")
+                    done = births[other] >= 0 and deaths[other] == now
+                    exactly = (begin, self._bytes(other)) == (start, size)
+                    if not (done and exactly and self._in_place(now, tensor, other)):
+                        raise bad_plan(
+                            f"tensors[{tensor}]", f"overlaps tensors[{other}], which is still needed"
+                        )
+                    replaced.add(other)
+                    alive.remove((begin, other))
             insort(alive, (start, tensor))
             heappush(ends, (deaths[tensor], tensor))
+
+    def _in_place(self, step: int, output: int, taken: int) -> bool:
+        """Tell whether a step may write its output over a tensor of as many bytes that it reads."""
+        layout = self._steps[step]
+        if not isinstance(layout, ComputeLayout):
+            return False
+        atomic, type_ = layout.atomic, self._plan.tensors[output].type
+        return family(type_) in atomic.in_place and all(
+            place in atomic.replaceable and view.whole
+            for place, view in enumerate(layout.inputs)
+            if view.tensor == taken
+        )
 
     def _lifetimes(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return the step that writes each tensor (-1 for inputs), and the last that reads it."""

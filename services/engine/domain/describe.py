@@ -9,9 +9,9 @@ from libs.runtime.plan import Block, Branch, Host, Loop
 from services.engine.domain.explanation import MOST_NODES, Figures, NodeText, Origins
 from services.engine.domain.extents import Extent
 from services.engine.domain.graph import Graph, Node
-from services.engine.domain.living import Life, living_bytes, unshared_bytes
+from services.engine.domain.living import living_bytes, unshared_bytes
 from services.engine.domain.lower import calculations, moved_bytes, spans_of
-from services.engine.domain.memory import place
+from services.engine.domain.memory import Memory, place
 from services.engine.domain.partition import Partitioned
 from services.engine.domain.program import Program, RasterInstruction
 
@@ -96,10 +96,17 @@ def _figures(parts: tuple[Program, ...], blocks: tuple[Block, ...], sizes: Mappi
                 operators[instruction.operator] += 1
                 work += evaluator.at(calculations(part, instruction))
         spans = spans_of(part)
-        lives: list[Life] = [(span.birth, span.death, evaluator.at(span.size)) for span in spans]
+        memory = place(spans) if placed else Memory((), {})
+        # What another is written over is gone by then.
+        taken = {
+            span.over
+            for span in spans
+            if span.over in memory.places and memory.places[span.over] == memory.places[span.value]
+        }
+        lives = [(span.birth, span.death - (span.value in taken), evaluator.at(span.size)) for span in spans]
         peak = max(peak, *living_bytes(lives, max(1, len(part.instructions))))
         unshared += unshared_bytes(lives)
-        planned += sum(map(evaluator.at, place(spans).buffers)) if placed else 0
+        planned += sum(map(evaluator.at, memory.buffers))
     for block in blocks:
         for action in block.actions:
             if isinstance(action.kind, Host):

@@ -363,7 +363,18 @@ class _Part:
                 births[tensor] = deaths[tensor] = index
             deaths.update((view.tensor, index) for view in views)
         deaths.update((port.tensor, len(self.plan.steps)) for port in self.plan.outputs)
+        for index, step in enumerate(self.plan.steps):
+            if isinstance(step.kind, Compute):
+                place = self._place(step.kind.outputs[0])
+                for tensor in {view.tensor for view in step.kind.inputs}:
+                    # What an output is written over is gone by then.
+                    if deaths.get(tensor) == index and self._place(tensor) == place:
+                        deaths[tensor] = index - 1
         return [(birth, deaths[tensor], self._bytes(tensor)) for tensor, birth in births.items()]
+
+    def _place(self, tensor: int) -> tuple[int, int] | None:
+        placement = self.plan.tensors[tensor].placement
+        return None if placement is None else (placement.buffer, self.values[placement.offset_bytes])
 
     def _bytes(self, tensor: int) -> int:
         found = self.plan.tensors[tensor]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from libs.runtime import plan as plans
 from libs.runtime.atomic import ATOMICS
-from libs.runtime.elements import ITEM_BYTES
+from libs.runtime.elements import ITEM_BYTES, family
 from services.engine.domain.check_program import BadProgram
 from services.engine.domain.extents import Extent, product
 from services.engine.domain.memory import Memory, Span, place
 from services.engine.domain.merge.rewrite import outputs_of, views_of
 from services.engine.domain.program import (
+    ComputeInstruction,
     Instruction,
     NamedValue,
     Program,
     RasterInstruction,
     ValueView,
+    whole,
 )
 from services.engine.domain.table import ExtentTable
 
@@ -46,7 +50,7 @@ def value_bytes(program: Program, value: int) -> Extent:
 
 
 def spans_of(program: Program) -> list[Span]:
-    """Return which values need memory, and from which instruction to which; inputs from -1."""
+    """Return which values need memory, in the order in which they are written; inputs are there from -1."""
     births = {named.value: -1 for named in program.inputs}
     deaths = dict(births)
     for index, instruction in enumerate(program.instructions):
@@ -56,7 +60,37 @@ def spans_of(program: Program) -> list[Span]:
             deaths[view.value] = index
     for named in program.outputs:
         deaths[named.value] = len(program.instructions)
-    return [Span(value, births[value], deaths[value], value_bytes(program, value)) for value in births]
+    return [
+        Span(value, birth, deaths[value], value_bytes(program, value), _taken(program, value, births, deaths))
+        for value, birth in births.items()
+    ]
+
+
+def _taken(program: Program, value: int, births: Mapping[int, int], deaths: Mapping[int, int]) -> int | None:
+    """Return a value that isn't needed once this one is written, and that this one may lie over.
+
+    It is neither a constant nor an input, as large, and read as it is.
+    """
+    birth = births[value]
+    instruction = program.instructions[birth] if birth >= 0 else None
+    if not isinstance(instruction, ComputeInstruction):
+        return None
+    atomic, output = ATOMICS[instruction.operator], program.values[value]
+    if family(output.type) not in atomic.in_place:
+        return None
+    size = product(output.shape)
+    for position in atomic.replaceable:
+        taken = instruction.inputs[position].value
+        if births.get(taken, -1) < 0 or deaths[taken] != birth:
+            continue
+        as_it_is = all(
+            other in atomic.replaceable and view == whole(taken, output.shape)
+            for other, view in enumerate(instruction.inputs)
+            if view.value == taken
+        )
+        if as_it_is and product(program.values[taken].shape) == size:
+            return taken
+    return None
 
 
 class _Lowering:

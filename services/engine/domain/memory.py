@@ -4,14 +4,15 @@ Sizes are grouped by what they depend on: each is a whole number c times a commo
 "batch*length". Each group is a buffer. Within one, a value takes c rounded up to 64 bytes, and places are
 packed as plain numbers, largest first, each into the smallest gap among those it lives with (greedy by size:
 Pisarchyk and Lee, 2020). An offset is a number times the unit, so that what doesn't overlap as numbers
-doesn't at any size, and all offsets are multiples of 64. Values of different groups share nothing.
+doesn't at any size, and all offsets are multiples of 64. Values of different groups share nothing. A value
+that may be written over another takes its place: a chain of such values is packed as one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,12 +23,16 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A value of `size` bytes that is written at instruction `birth` and last read at `death`."""
+    """A value of `size` bytes that is written at instruction `birth` and last read at `death`.
+
+    `over`: the value whose place it takes, of the same size and last read at its birth; it comes before.
+    """
 
     value: int
     birth: int
     death: int
     size: Extent
+    over: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,11 @@ class Memory:
 
 
 def place(spans: Sequence[Span]) -> Memory:
-    """Return places in which no two values that live at the same instruction overlap, at any size."""
+    """Return places in which no two values that live at the same instruction overlap, at any size.
+
+    But one that may be written over another is in exactly its place, unless that takes more memory.
+    """
+    first = _first(spans)
     groups: dict[Extent, list[tuple[Span, int]]] = {}
     for span in spans:
         count, unit = _unit(span.size)
@@ -48,11 +57,34 @@ def place(spans: Sequence[Span]) -> Memory:
     buffers: list[Extent] = []
     places: dict[int, tuple[int, Extent]] = {}
     for unit, members in groups.items():
-        offsets, end = _pack(members)
+        offsets, end = _pack(_chained(members, first))
+        apart, end_apart = _pack(members)
+        # Few long lives may be harder to pack than many short ones.
+        if end_apart < end:
+            offsets, end = apart, end_apart
         for span, _ in members:
-            places[span.value] = len(buffers), unit * offsets[span.value]
+            offset = offsets[span.value if offsets is apart else first[span.value]]
+            places[span.value] = len(buffers), unit * offset
         buffers.append(unit * end)
     return Memory(tuple(buffers), places)
+
+
+def _first(spans: Sequence[Span]) -> dict[int, int]:
+    """Return, by value, the first of those that lie over one another."""
+    first: dict[int, int] = {}
+    for span in spans:
+        first[span.value] = span.value if span.over is None else first[span.over]
+    return first
+
+
+def _chained(members: Sequence[tuple[Span, int]], first: Mapping[int, int]) -> list[tuple[Span, int]]:
+    """Return one span for all that lie over one another."""
+    chains: dict[int, tuple[Span, int]] = {}
+    for span, size in members:
+        start = first[span.value]
+        chain, _ = chains.get(start, (span, size))
+        chains[start] = replace(chain, death=span.death), size
+    return list(chains.values())
 
 
 def _unit(size: Extent) -> tuple[int, Extent]:

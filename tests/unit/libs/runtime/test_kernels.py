@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.errors import Invalid
-from libs.runtime.atomic import ATOMICS
+from libs.runtime.atomic import ATOMICS, Atomic
 from libs.runtime.elements import family
+from libs.runtime.kernels import build_compute
+from libs.runtime.layout import ComputeLayout, Strided
 from libs.runtime.numpy_types import DTYPES
 from libs.runtime.plan import DataType
 from libs.runtime.program import Program
@@ -266,3 +268,47 @@ def test_updates_are_put_at_or_combined_with_what_is_at_indices(name: str, expec
 def test_an_index_to_write_to_is_checked() -> None:
     with pytest.raises(Invalid, match="index 3 is out of range: there are 3 to write to"):
         _run("scatter", [([0, 1, 2], I32), ([3], I64), ([5], I32)], [3])
+
+
+IN_PLACE = [
+    (atomic, type_, position)
+    for atomic in ATOMICS.values()
+    for type_ in DataType
+    if type_ is not DataType.STRING and family(type_) in atomic.in_place
+    for position in atomic.replaceable
+]
+
+
+@pytest.mark.parametrize(
+    ("atomic", "type_", "position"),
+    IN_PLACE,
+    ids=[f"{atomic.name}-{type_.name}-{position}" for atomic, type_, position in IN_PLACE],
+)
+def test_written_over_an_input_it_gives_the_same(atomic: Atomic, type_: DataType, position: int) -> None:
+    random = np.random.default_rng(7)
+    shape = (2, 3 * 16_384 + 5) if atomic.kind == "elementwise" else (7, 3)
+
+    def drawn(size: tuple[int, ...]) -> npt.NDArray[Any]:
+        bits = random.integers(1, 100, size)
+        if type_ is DataType.BOOL:
+            return bits % 2 == 0
+        return np.asarray(bits if family(type_) != "f" else bits / 8 - 6).astype(DTYPES[type_])
+
+    inputs = [drawn(shape) for _ in range(atomic.arity)]
+    if atomic.kind == "scatter":
+        inputs[1:] = np.array([5, -1, 0, 5]), drawn((4, 3))
+    views = tuple(Strided(index, 0, array.shape, ()) for index, array in enumerate(inputs))
+    layout = ComputeLayout(atomic, views, len(inputs), ())
+    apart = np.empty(shape, DTYPES[type_])
+    with np.errstate(all="ignore"):
+        build_compute(layout, tuple(inputs), apart)()
+        over = inputs[position]
+        # The same tensor twice, too.
+        if atomic.kind == "elementwise" and atomic.arity == 2:
+            both = (over, over)
+            twice, taken = np.empty_like(over), over.copy()
+            build_compute(layout, both, twice)()
+            build_compute(layout, (taken, taken), taken)()
+            np.testing.assert_array_equal(taken, twice)
+        build_compute(layout, tuple(inputs), over)()
+    np.testing.assert_array_equal(over, apart)

@@ -55,7 +55,30 @@ def test_memory_is_used_again() -> None:
     for _ in range(20):
         x = s.compute("exp", x)
     plan = lowered(merge(s.program(y=x)))
+    # One place for the input, one for all that are written over one another.
     assert lay_out(plan, (10,)).arena_bytes == 2 * 10 * 64 * 4
+    assert len({plan.tensors[step.kind.outputs[0]].placement for step in plan.steps}) == 1
+    # The steps hold both, though the last one is all that is read.
+    assert [step.living_bytes for step in explain(plan, sizes={"n": 10}).steps] == [2 * 2560] + 19 * [2560]
+
+
+def test_memory_that_is_read_in_another_order_is_not_written_over() -> None:
+    s = Sketch(n=(1, 64))
+    x = s.compute("exp", s.input("x", "n", 64))
+    reversed_ = s.slice(x, 1, Extent.of(63), Extent.of(64), -1)
+    plan = lowered(merge(s.program(y=s.compute("add", x, reversed_))))
+    first, last = (step.kind.outputs[0] for step in plan.steps if isinstance(step.kind, Compute))
+    assert plan.tensors[first].placement != plan.tensors[last].placement
+
+
+def test_what_is_read_again_is_not_written_over() -> None:
+    s = Sketch(n=(1, 64))
+    first = s.compute("exp", s.input("x", "n", 64))
+    second = s.compute("neg", first)
+    plan = lowered(merge(s.program(y=s.compute("sub", second, first))))
+    exp, neg, sub = (plan.tensors[step.kind.outputs[0]].placement for step in plan.steps)
+    assert exp != neg
+    assert sub in (exp, neg)
 
 
 def test_a_raster_keeps_its_regions_and_its_fill() -> None:

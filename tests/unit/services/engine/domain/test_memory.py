@@ -1,5 +1,7 @@
 """What lives at the same time never shares memory, at any size; what doesn't may."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +25,22 @@ def lifetimes(draw) -> list[Span]:
     return spans
 
 
+@st.composite
+def chained(draw) -> list[Span]:
+    """Lives of which some may take the place of others, as `lower.spans_of` gives them."""
+    spans: list[Span] = []
+    for value in range(draw(st.integers(1, 25))):
+        taken = [each.over for each in spans]
+        free = [each for each in spans if each.value not in taken and 0 <= each.birth < each.death]
+        if free and draw(st.booleans()):
+            over = draw(st.sampled_from(free))
+            spans.append(Span(value, over.death, over.death + draw(st.integers(0, 6)), over.size, over.value))
+        else:
+            birth = draw(st.integers(-1, 20))
+            spans.append(Span(value, birth, birth + draw(st.integers(1, 6)), draw(sizes)))
+    return spans
+
+
 def check(spans: list[Span], memory: Memory) -> None:
     for at in SIZES:
         places = []
@@ -36,6 +54,8 @@ def check(spans: list[Span], memory: Memory) -> None:
         for index, (buffer, start, end, span) in enumerate(places):
             for other_buffer, other_start, other_end, other in places[:index]:
                 together = span.birth <= other.death and other.birth <= span.death
+                if other.value == span.over and (buffer, start) == (other_buffer, other_start):
+                    continue
                 if buffer == other_buffer and together:
                     assert end <= other_start or other_end <= start
 
@@ -43,6 +63,26 @@ def check(spans: list[Span], memory: Memory) -> None:
 @given(lifetimes())
 def test_what_lives_at_the_same_time_never_overlaps(spans: list[Span]) -> None:
     check(spans, place(spans))
+
+
+@given(chained())
+def test_what_is_written_over_another_overlaps_nothing_else_and_takes_no_more_memory(
+    spans: list[Span],
+) -> None:
+    memory = place(spans)
+    check(spans, memory)
+    apart = place([replace(span, over=None) for span in spans])
+    for at in SIZES:
+        for size, without in zip(memory.buffers, apart.buffers, strict=True):
+            assert size.evaluate(at) <= without.evaluate(at)
+
+
+def test_a_chain_that_is_written_in_place_takes_the_memory_of_one() -> None:
+    spans = [Span(value, value, value + 1, N * 256, value - 1 if value else None) for value in range(10)]
+    memory = place(spans)
+    check(spans, memory)
+    assert memory.buffers == (N * 256,)
+    assert len(set(memory.places.values())) == 1
 
 
 def test_a_chain_takes_the_memory_of_two() -> None:
