@@ -210,7 +210,10 @@ def test_products_of_eight_bit_floats(type_: Any) -> None:
 def test_convolutions_are_those_of_onnx_runtime(weights: Any, group: int) -> None:
     rng = np.random.default_rng(5)
     x = rng.integers(0, 256, (2, 4, 7, 6)).astype(np.uint8)
+    # Without VNNI, ONNX Runtime adds two products of full range in 16 bits, and cuts them off.
     w = rng.integers(*RANGES[weights], (6, 4 // group, 3, 2), endpoint=True).astype(weights)
+    if weights is np.int8:
+        w //= 2
     scales = rng.choice([0.5, 0.25, 0.125], 6).astype(F32)
     zeros = np.full(6, 0 if weights is np.int8 else 128, weights)
     bias = rng.integers(-5000, 5000, 6).astype(np.int32)
