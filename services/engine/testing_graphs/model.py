@@ -116,13 +116,18 @@ def onnx_names(nodes: Sequence[onnx.NodeProto]) -> set[str]:
 
 
 def check(drawn: Drawn) -> str:
-    """Return "equal", or why a plan was refused; raises AssertionError where it does something else."""
+    """Return "equal", or why a plan was refused.
+
+    Raises AssertionError where it does something else, or where all sizes are known and it is refused.
+    """
     content = drawn.model.SerializeToString()
     try:
         plan = compile_model(content, {}, "a test", Stages(lambda stage: None)).plan
         program = Program(decode(encode(plan)))
         found = program.run(drawn.feed)
     except (Invalid, Exhausted) as error:
+        if drawn.is_static:
+            raise AssertionError(f"{error}\n{onnx.printer.to_text(drawn.model.graph)}") from error
         return f"refused: {error.message}"
     _compare(drawn, content, drawn.feed, found, drawn.expected)
     if drawn.grown is not None and (expected := reference(drawn.model, drawn.grown)) is not None:
