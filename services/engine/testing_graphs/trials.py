@@ -28,7 +28,7 @@ class Trial(Protocol):
     """What is tried of each seed."""
 
     def __call__(self, seed: int) -> str:
-        """Return "equal", or "refused: " and why; raises where something is wrong."""
+        """Return "equal", or "refused: " or "known: " and why; raises where something is wrong."""
         ...
 
     def text(self, seed: int) -> str:
