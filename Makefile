@@ -6,12 +6,13 @@ BIN := .venv/bin
 ARGS ?=
 # a service's name, for logs and restart: make logs S=deployer
 S ?=
-# how many runs of the demo `make faults` goes through
-SEEDS ?= 20
+# how many runs of the demo `make faults` goes through, or models of each kind `make fuzz`
+faults: SEEDS ?= 20
+fuzz: SEEDS ?= 2000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup environment protos lint format type test unit contract integration e2e conformance stubs pins \
-	up down status logs restart demo faults clean
+	up down status logs restart demo faults fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +87,9 @@ demo: environment ## the main job on real data: train, serve, release, ask, tune
 
 faults: setup ## the demo with kill -9 of random services and agents (SEEDS=20 runs of it)
 	@SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/e2e/test_demo_faults.py -s $(ARGS)
+
+fuzz: setup ## random graphs and changed models through the engine (SEEDS=2000 of each; ARGS='--from 5000')
+	@$(BIN)/python -m services.engine.testing_graphs --seeds $(SEEDS) $(ARGS)
 
 clean: ## remove what can be made again, except .venv and var
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis libs/protos/isthmus libs/protos/etcd_stubs libs/protos/inference

@@ -7,12 +7,14 @@ crash them.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import onnx
+from onnx import numpy_helper
 
 from libs.common.errors import Invalid
 
@@ -23,6 +25,17 @@ ONNX_RUNTIME = "ONNX Runtime"
 EVALUATOR = "onnx's reference evaluator"
 _LONGEST_TEXT = 500
 _PATH = re.compile(r"(?:/[\w.@+-]+){2,}")
+_NARROW = re.compile(r"tensor\((bfloat16|float8e[45]\w+)\)")
+"""Types that numpy has only with ml_dtypes, and that ONNX Runtime converts to as ONNX says."""
+_GAPS = (
+    "NOT_IMPLEMENTED",
+    "Unexpected input data type",
+    "Unable to handle",
+    "under development",  # of a newer opset
+    "converted to MLDataType",
+    "No corresponding Numpy type",
+)
+"""What it says of what it lacks."""
 _FILES = "session.model_external_initializers_file_folder_path"
 
 
@@ -37,6 +50,8 @@ class Peer:
         self._model, self._folder = model, folder
         self.name = ONNX_RUNTIME
         """Whose answers count."""
+        self.refusal: Invalid | None = None
+        """Why ONNX Runtime doesn't take the model, where its answers don't."""
         try:
             self._run: Run = _session(model, folder)
         except Invalid as error:
@@ -47,7 +62,7 @@ class Peer:
         try:
             return self._run(feed)
         except Invalid as error:
-            if self.name != ONNX_RUNTIME or not _is_a_gap(error):
+            if self.name != ONNX_RUNTIME or not is_a_gap(error):
                 raise
             self._fall_back(error)
             return self._run(feed)
@@ -57,15 +72,12 @@ class Peer:
             self._run = _evaluator(self._model, self._folder)
         except Invalid:
             raise error from None
-        self.name = EVALUATOR
+        self.name, self.refusal = EVALUATOR, error
 
 
-def _is_a_gap(error: Invalid) -> bool:
+def is_a_gap(error: Invalid) -> bool:
     """Tell whether ONNX Runtime lacks something, rather than refusing these inputs."""
-    return any(
-        word in error.message
-        for word in ("NOT_IMPLEMENTED", "Unexpected input data type", "Unable to handle")
-    )
+    return any(text in error.message for text in _GAPS)
 
 
 def _session(model: bytes, folder: Path | None) -> Run:
@@ -82,12 +94,38 @@ def _session(model: bytes, folder: Path | None) -> Run:
     with _peer_errors(f"{ONNX_RUNTIME} can't load the model"):
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
+    narrow = any(_NARROW.fullmatch(port.type) for port in (*session.get_inputs(), *session.get_outputs()))
 
     def run(feed: Feed) -> Mapping[str, Any]:
         with _peer_errors(f"{ONNX_RUNTIME} can't run the model"):
-            return dict(zip(names, session.run(names, feed), strict=True))
+            if not narrow:
+                return dict(zip(names, session.run(names, feed), strict=True))
+            values = {name: _taken(array) for name, array in feed.items()}
+            found = session.run_with_ort_values(names, values)
+            return {name: _given(value) for name, value in zip(names, found, strict=True)}
 
     return run
+
+
+def _taken(array: Any) -> Any:
+    """Return an array as ONNX Runtime holds it; one that numpy has no type for goes in as bytes."""
+    import onnxruntime as ort
+
+    if array.dtype.isbuiltin == 1:
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    tensor = numpy_helper.from_array(array)
+    made = ort.OrtValue.ortvalue_from_shape_and_type(list(tensor.dims), tensor.data_type, "cpu")
+    ctypes.memmove(made.data_ptr(), tensor.raw_data, len(tensor.raw_data))
+    return made
+
+
+def _given(value: Any) -> Any:
+    """Return an array from ONNX Runtime."""
+    if not _NARROW.fullmatch(value.data_type()):
+        return value.numpy()
+    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    tensor = onnx.TensorProto(data_type=value.element_type(), dims=value.shape(), raw_data=raw)
+    return numpy_helper.to_array(tensor)
 
 
 def _evaluator(model: bytes, folder: Path | None) -> Run:

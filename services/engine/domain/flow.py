@@ -70,8 +70,10 @@ class Flow(Writer):
 
     def size(self, value: Value) -> Extent:
         """Return a single integer as a size; see `sizes`."""
-        (size,) = self.sizes(value)
-        return size
+        found = self.sizes(value)
+        if len(found) != 1:
+            raise Invalid(f"{value} is not one number")
+        return found[0]
 
     def _as_int64(self, value: Value) -> Value:
         raise NotImplementedError

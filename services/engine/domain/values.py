@@ -122,12 +122,12 @@ def extents(values: Iterable[Extent | int]) -> Shape:
 def extreme(type_: DataType, end: int) -> float:
     """Return the largest number of a type, infinity included, or the smallest for `end` = -1.
 
-    Raises Invalid for booleans.
+    Raises Invalid for what isn't computed with: booleans, strings, numbers of 4 or 2 bits.
     """
     if type_ in FLOATS:
         return end * math.inf
-    if type_ is DataType.BOOL:
-        raise Invalid("elements of type bool are not supported")
+    if type_ not in INTEGERS:
+        raise Invalid(f"elements of type {type_.name.lower()} are not supported")
     limits = np.iinfo(type_.name.lower())
     return int(limits.max if end > 0 else limits.min)
 

@@ -7,6 +7,7 @@ that one knows neither attributes that are left out nor inputs that are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -19,7 +20,7 @@ from services.engine.domain.registry import REGISTRY
 from services.engine.reading.functions import every_node
 from services.engine.reading.inference import inferred_protos
 from services.engine.reading.limits import MOST_NODES, shown
-from services.engine.reading.nodes import DEFAULT, OTHERS
+from services.engine.reading.nodes import DEFAULT, OTHERS, check_node
 
 
 def _is_defined(schema: Any) -> bool:  # onnx's type of it says nothing of definitions
@@ -35,6 +36,14 @@ EXPANDED = tuple(
 )
 """Operators of the default domain that have no rule, and are read by what ONNX defines them by."""
 
+_FLAG = range(2)
+_CHOICES = {
+    ("Attention", "is_causal"): _FLAG,
+    ("Attention", "qk_matmul_output_mode"): range(4),
+    ("RotaryEmbedding", "interleaved"): _FLAG,
+}
+"""What integers may be, which definitions are made of."""
+_CAPS = frozenset((("Attention", "softcap"),))
 _DOMAIN = "isthmus.definitions"
 _MOST_EXPANDED = 1000
 """Nodes that become definitions, of up to some hundred nodes each."""
@@ -118,6 +127,9 @@ def _definition(node: NodeProto, types: Mapping[str, TypeProto], opsets: Mapping
     domain = _plain(node.domain)
     version = opsets[domain]
     schema: Any = onnx.defs.get_schema(node.op_type, version, domain)
+    # The definition is made by C++ code, which takes anything.
+    check_node(node, schema, f"node {_origin(node)}")
+    _check_values(node)
     try:
         if schema.has_context_dependent_function:
             newest = max(
@@ -145,6 +157,17 @@ def _definition(node: NodeProto, types: Mapping[str, TypeProto], opsets: Mapping
     function.ParseFromString(content)
     _settle(function, opsets)
     return function
+
+
+def _check_values(node: NodeProto) -> None:
+    """Refuse what a definition can't say no to."""
+    for attribute in node.attribute:
+        what = f"node {_origin(node)}: attribute {attribute.name!r} is"
+        choices = _CHOICES.get((node.op_type, attribute.name))
+        if choices is not None and attribute.i not in choices:
+            raise Invalid(f"{what} {attribute.i}; use {choices[0]} to {choices[-1]}")
+        if (node.op_type, attribute.name) in _CAPS and not 0 <= attribute.f < math.inf:
+            raise Invalid(f"{what} {attribute.f:g}; it must be a number from 0 on")
 
 
 def _settle(function: FunctionProto, opsets: Mapping[str, int]) -> None:

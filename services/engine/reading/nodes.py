@@ -20,7 +20,7 @@ DEFAULT = ("", "ai.onnx")
 """Names of ONNX's default domain."""
 OTHERS = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 """Further domains that are read."""
-_REQUIRED = onnx.defs.OpSchema.FormalParameterOption.Single
+_OPTION = onnx.defs.OpSchema.FormalParameterOption
 _LEFT_OUT = frozenset(("Resize",))
 """Operators whose required inputs exporters leave out: in opset 11, of scales and sizes one is enough."""
 _KINDS = {
@@ -109,16 +109,11 @@ class Nodes:
         key = domain, node.op_type
         if key not in self._known:
             self._known[key] = self._schema(domain, node.op_type, what)
-        schema = self._known[key]
-        _check_counts(node, schema, what)
-        attributes: dict[str, Attribute] = {}
-        for attribute in node.attribute:
-            if attribute.name in attributes:
-                raise Invalid(f"{what}: attribute {shown(attribute.name)} is given twice")
-            attributes[attribute.name] = self._attribute(attribute, schema, what, depth)
-        for required, declared in schema.attributes.items():
-            if declared.required and required not in attributes:
-                raise Invalid(f"{what}: attribute {required!r} is missing")
+        check_node(node, self._known[key], what)
+        attributes = {
+            attribute.name: self._attribute(attribute, f"{what}: attribute {shown(attribute.name)}", depth)
+            for attribute in node.attribute
+        }
         operator = f"{domain}:{node.op_type}" if domain else node.op_type
         return Node(name, operator, tuple(node.input), tuple(node.output), attributes)
 
@@ -132,23 +127,8 @@ class Nodes:
             raise Invalid(f"{what}: the model doesn't import the operators of domain {shown(domain)}")
         return schema_of(domain, operator, self._opsets[domain], what)
 
-    def _attribute(
-        self, attribute: AttributeProto, schema: onnx.defs.OpSchema, what: str, depth: int
-    ) -> Attribute:
-        what = f"{what}: attribute {shown(attribute.name)}"
-        declared = schema.attributes.get(attribute.name)
-        if declared is None:
-            raise Invalid(
-                f"{what} is not one of the operator's{did_you_mean(attribute.name, schema.attributes)}"
-            )
-        if attribute.ref_attr_name:
-            raise Invalid(f"{what} refers to an attribute of a function, and is in none")
-        wanted = str(declared.type).rpartition(".")[2]
-        kind = _KINDS.get(attribute.type)
-        if kind != wanted:
-            held = AttributeProto.AttributeType
-            found = held.Name(attribute.type) if attribute.type in held.values() else attribute.type
-            raise Invalid(f"{what} is of type {found}; it must be of type {wanted}")
+    def _attribute(self, attribute: AttributeProto, what: str, depth: int) -> Attribute:
+        kind = _KINDS[attribute.type]
         if kind == "GRAPH":
             return self._body(attribute.g, what, depth + 1)
         return self._value(attribute, kind, what)
@@ -225,6 +205,33 @@ def schema_of(domain: str, operator: str, version: int, what: str) -> onnx.defs.
     return schema
 
 
+def check_node(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> None:
+    """Refuse inputs, outputs and attributes other than an operator's schema says."""
+    _check_counts(node, schema, what)
+    seen: set[str] = set()
+    for attribute in node.attribute:
+        if attribute.name in seen:
+            raise Invalid(f"{what}: attribute {shown(attribute.name)} is given twice")
+        seen.add(attribute.name)
+        _check_attribute(attribute, schema, f"{what}: attribute {shown(attribute.name)}")
+    for required, declared in schema.attributes.items():
+        if declared.required and required not in seen:
+            raise Invalid(f"{what}: attribute {required!r} is missing")
+
+
+def _check_attribute(attribute: AttributeProto, schema: onnx.defs.OpSchema, what: str) -> None:
+    declared = schema.attributes.get(attribute.name)
+    if declared is None:
+        raise Invalid(f"{what} is not one of the operator's{did_you_mean(attribute.name, schema.attributes)}")
+    if attribute.ref_attr_name:
+        raise Invalid(f"{what} refers to an attribute of a function, and is in none")
+    wanted = str(declared.type).rpartition(".")[2]
+    if _KINDS.get(attribute.type) != wanted:
+        held = AttributeProto.AttributeType
+        found = held.Name(attribute.type) if attribute.type in held.values() else attribute.type
+        raise Invalid(f"{what} is of type {found}; it must be of type {wanted}")
+
+
 def _check_counts(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> None:
     for kind, names, fewest, most in (
         ("inputs", node.input, schema.min_input, schema.max_input),
@@ -233,9 +240,10 @@ def _check_counts(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> Non
         if not fewest <= len(names) <= most:
             upper = f" to {most}" if most < 1 << 20 else " or more"
             raise Invalid(f"{what}: it has {len(names)} {kind}; {fewest}{upper} are allowed")
-    for name, declared in zip(node.input, schema.inputs, strict=False):
-        # ONNX's shape inference crashes on some that are left out.
-        if not name and declared.option == _REQUIRED and schema.name not in _LEFT_OUT:
+    for position, name in enumerate(node.input):
+        declared = schema.inputs[min(position, len(schema.inputs) - 1)]
+        # ONNX's shape inference, or ONNX Runtime, crashes on some that are left out.
+        if not name and declared.option != _OPTION.Optional and schema.name not in _LEFT_OUT:
             raise Invalid(f"{what}: input {shown(declared.name)} is left out; it must be given")
 
 

@@ -304,9 +304,10 @@ def sizes(s: Sketch) -> list[Item]:
     d = s.draw
     if d.chance(4):
         return s.apply("Size", [x], exact=True)
-    ends = {"start": d.integer(-x.rank - 1, x.rank + 1)} if d.boolean() else {}
+    # Before the first axis, the evaluator counts from the other end.
+    ends = {"start": d.integer(-x.rank, x.rank + 1)} if d.boolean() else {}
     if d.boolean():
-        ends["end"] = d.integer(-x.rank - 1, x.rank + 1)
+        ends["end"] = d.integer(-x.rank, x.rank + 1)
     return s.apply("Shape", [x], exact=True, **ends)
 
 

@@ -88,7 +88,7 @@ def _gather_nd(call: Call) -> Value:
 
 def _one_hot(call: Call) -> Value:
     indices, pair, b = call.input(0), call.input(2), call.builder
-    (depth,) = call.sizes(1)
+    depth = call.size(1)
     if pair.rank != 1:
         call.fail(f"its values are {pair}, not a pair: off, on")
     b.equal(pair.shape[0], Extent.of(2))

@@ -68,14 +68,16 @@ def _flatten(call: Call) -> Value:
 
 def _squeeze(call: Call) -> Value:
     x, b = call.input(0), call.builder
-    if is_open(call, 1):
+    given: tuple[int, ...] | None = ()
+    if is_open(call, 1) and not _is_empty(call.input(1)):
         named = call.input(1)
         if named.rank != 1 or named.shape[0].constant is None:
             call.fail(f"its axes are {named}, not a vector of known length")
         flags = flags_of(b, named, x.rank)
         return b.reshape(x, kept_sizes(b, x.shape, flags, named.shape[0].constant))
-    given = call.axes_of(1)
-    if given is None:
+    if not is_open(call, 1):
+        given = call.axes_of(1)
+    if not given:  # of none, ONNX Runtime makes what it makes of those left out
         axes = tuple(axis for axis, size in enumerate(x.shape) if size.constant == 1)
         for axis, size in enumerate(x.shape):
             low, high = b.bounds.range(size)
@@ -95,6 +97,10 @@ def _squeeze(call: Call) -> Value:
                 call.fail(f"axis {axis} has size {x.shape[axis]}, not 1")
             b.equal(x.shape[axis], ONE)
     return b.reshape(x, tuple(size for axis, size in enumerate(x.shape) if axis not in axes))
+
+
+def _is_empty(value: Value) -> bool:
+    return value.rank == 1 and value.shape[0].constant == 0
 
 
 def _unsqueeze(call: Call) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn, Protocol
+from typing import Literal, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from services.engine.domain.graph import Attribute, Body, LooseTensor, Node, Seq
 from services.engine.domain.reference import Array
 from services.engine.domain.values import FLOATS, Value, static
 
+T = TypeVar("T")
 Kind = Literal["atomic", "transform", "composite", "static", "control"]
 """One atomic operator up to broadcasting; movement alone; several; known when the plan is made; control
 flow and host
@@ -99,6 +100,15 @@ class Call:
         """Return the elements of an input of integers, none of which is below 0; they may depend on data."""
         return self.builder.sizes(self._whole(index))
 
+    def size(self, index: int) -> Extent:
+        """Return the one element of an input of integers, which isn't below 0; it may depend on data."""
+        return self._one(index, self.sizes(index))
+
+    def _one(self, index: int, found: Sequence[T]) -> T:
+        if len(found) != 1:
+            self.fail(f"input {index} ({self.node.inputs[index]!r}) has {len(found)} elements; it needs one")
+        return found[0]
+
     def wants(self, output: int) -> bool:
         """Tell whether the model uses this output."""
         return output < len(self.node.outputs) and self.node.outputs[output] != ""
@@ -121,7 +131,10 @@ class Call:
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return an attribute that is 0 or 1."""
-        return self.integer(name, int(default)) != 0
+        value = self.integer(name, int(default))
+        if value not in (0, 1):
+            self.fail(f"attribute {name!r} is {value}; use 0 or 1")
+        return value == 1
 
     def number(self, name: str, default: float) -> float:
         """Return a floating-point attribute."""
@@ -182,6 +195,10 @@ class Call:
         if sizes is None:
             self.fail(f"input {index} ({self.node.inputs[index]!r}) must not depend on dimensions")
         return sizes
+
+    def static_integer(self, index: int) -> int:
+        """Return the one element of an input of integers, a constant."""
+        return self._one(index, self.static_integers(index))
 
     def axis(self, value: int, rank: int) -> int:
         """Return an axis counted from 0."""

@@ -43,10 +43,7 @@ def _turned(b: Builder, x: Value) -> Value:
 def _top_k(call: Call) -> tuple[Value, ...]:
     x, b = call.input(0), call.builder
     axis = call.axis(call.integer("axis", -1), x.rank)
-    if call.opset < 10:
-        number = Extent.of(call.integer("k"))
-    else:
-        (number,) = call.sizes(1)
+    number = Extent.of(call.integer("k")) if call.opset < 10 else call.size(1)
     size = x.shape[axis]
     if number.constant is not None and size.constant is not None and number.constant > size.constant:
         call.fail(f"the {number} largest are asked for of an axis of {size}")

@@ -214,7 +214,12 @@ def _run(layer: _Layer, number: int, share: Value, initial: State, cell: Cell) -
     last, (hidden,) = b.repeat(share.shape[0], list(initial), body)
     if layer.reverse[number]:
         hidden = _reversed(layer, hidden)
-    return hidden, [thing for thing in last if isinstance(thing, Value)]
+    states = [thing for thing in last if isinstance(thing, Value)]
+    if lengths is not None:
+        # ONNX doesn't say what is left of members without rounds; ONNX Runtime leaves zeros.
+        ran = b.reshape(b.binary("lt", b.integer(0), lengths), (layer.batch, ONE))
+        states = [b.where(ran, state, b.scalar(0, state.type)) for state in states]
+    return hidden, states
 
 
 def _outputs(layer: _Layer, runs: Sequence[tuple[Value, list[Value]]]) -> tuple[Value, ...]:

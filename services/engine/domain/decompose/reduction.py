@@ -177,10 +177,7 @@ def _cumulative(running: Running, start: int, call: Call) -> Value:
         shape = around(b, x.shape, axis_of(call, 1, x.rank))
         folded = b.reshape(x, shape)
         return b.reshape(_running(call, folded, 1, running, start), x.shape)
-    given = call.static_integers(1)
-    if len(given) != 1:
-        call.fail(f"input 1, the axis, has {len(given)} elements, not one")
-    return _running(call, x, call.axis(given[0], x.rank), running, start)
+    return _running(call, x, call.axis(call.static_integer(1), x.rank), running, start)
 
 
 def _running(call: Call, x: Value, axis: int, running: Running, start: int) -> Value:

@@ -68,6 +68,8 @@ def _split(call: Call) -> Held:
     size, given = x.shape[axis], call.optional(1)
     if given is None:
         return _pieces(call, x, axis, ONE, drop=not call.flag("keepdims", True))
+    if given.rank > 1:
+        call.fail(f"its lengths are {given}; they must be a scalar or a vector")
     if given.rank == 0 or given.known is None:
         if given.rank:
             return _by_lengths(call, x, axis, given)

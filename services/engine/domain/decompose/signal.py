@@ -117,7 +117,7 @@ def _dft(call: Call) -> Value:
         return _along_any(call, x, inverse, onesided)
     place = call.integer("axis", 1) if call.opset < 20 else -2
     if call.opset >= 20 and call.optional(2) is not None:
-        (place,) = call.static_integers(2)
+        place = call.static_integer(2)
     axis = call.axis(place, x.rank)
     if axis == x.rank - 1:
         call.fail(f"axis {place} is the one of real and imaginary parts")
@@ -136,7 +136,7 @@ def _dft_of(
         call.fail("a one-sided transform is of real signals; the input has imaginary parts")
     length = (size - 1) * 2 if inverse and onesided else size
     if call.optional(1) is not None:
-        (length,) = call.sizes(1)
+        length = call.size(1)
     return transformed(call, real, imaginary, length, inverse=inverse, onesided=onesided)
 
 
@@ -158,10 +158,10 @@ def _stft(call: Call) -> Value:
     x, b = call.floats(call.input(0)), call.builder
     if x.rank != 3:
         call.fail(f"its signal is {x}, not [batch, length, 1 or 2]")
-    (step,) = call.sizes(1)
+    step = call.size(1)
     window, onesided = call.optional(2), call.flag("onesided", True)
     if call.optional(3) is not None:
-        (length,) = call.sizes(3)
+        length = call.size(3)
     elif window is not None:
         length = window.shape[0]
     else:
@@ -181,7 +181,7 @@ def _stft(call: Call) -> Value:
 def _mel_weights(call: Call) -> Value:
     """Triangles over frequencies that are evenly spaced on the mel scale."""
     b, wide = call.builder, DataType.FLOAT64
-    (bands,), (length,) = call.sizes(0), call.sizes(1)
+    bands, length = call.size(0), call.size(1)
     low, high = (b.cast(single(call, call.input(index)), wide) for index in (3, 4))
     rate = b.cast(single(call, call.input(2)), wide)
 
@@ -228,9 +228,9 @@ _WINDOWS = {
 def _window(call: Call) -> Value:
     """a0 − a1·cos(2πi/n) + a2·cos(4πi/n), with n the size, or one less where it isn't periodic."""
     b, wide = call.builder, DataType.FLOAT64
-    (size,) = call.sizes(0)
+    size = call.size(0)
     first, second, third = (b.scalar(each, wide) for each in _WINDOWS[call.node.operator])
-    span = size if call.flag("periodic", True) else symbolic.maximum(size - 1, ONE, b.bounds)
+    span = size if call.flag("periodic", True) else size - 1
     share = b.binary("div", b.cast(arange(b, size), wide), b.extent(span, wide))
     angle = b.binary("mul", share, b.scalar(2 * np.pi, wide))
     once = b.binary("mul", second, b.unary("cos", angle))

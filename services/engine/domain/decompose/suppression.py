@@ -77,8 +77,9 @@ def _suppress(call: Call) -> Value:
             sides.append(b.binary("max", b.binary("sub", upper, lower), b.scalar(0, boxes.type)))
         common = b.binary("mul", *sides)
         union = b.binary("sub", b.binary("add", area, of_best(area, best)), common)
-        # Boxes without an area overlap with nothing.
+        # Boxes without an area, or with less, overlap with nothing.
         over = b.binary("lt", b.binary("mul", limit, union), common)
+        over = b.binary("and", over, b.binary("lt", b.scalar(0, boxes.type), common))
         itself = b.binary("eq", arange(b, count), best)
         gone = b.binary("or", over, itself)
         after = b.where(gone, lowest, remaining)

@@ -11,7 +11,7 @@ from libs.common.errors import Invalid, Precondition
 from libs.runtime.layout import lay_out
 from libs.runtime.plan import Compute, Operation, Plan
 from libs.runtime.testing import PlanBuilder
-from services.engine.peers import Peer
+from services.engine.peers import EVALUATOR, Peer, is_a_gap
 from services.engine.pipeline import Stages, compile_model
 from services.engine.testing_models import MODELS, Model, mlp
 from services.engine.verify import MAX_MEMORY_BYTES, difference, verify
@@ -146,6 +146,8 @@ def test_a_model_that_onnx_runtime_can_not_load_or_run() -> None:
         ([0.1], [0.2], 0.1),
         ([np.inf, np.nan], [np.inf, np.nan], 0.0),
         ([np.inf], [-np.inf], np.inf),
+        ([-np.inf, 1.0], [np.finfo(np.float64).min, 1.0], 0.0),
+        ([np.inf], [1e300], np.inf),
         ([np.nan], [1.0], np.inf),
         ([1.0], [np.nan], np.inf),
         ([], [], 0.0),
@@ -157,3 +159,33 @@ def test_a_model_that_onnx_runtime_can_not_load_or_run() -> None:
 )
 def test_differences(got: list, expected: list, error: float) -> None:
     assert difference(np.array(got), np.array(expected)) == pytest.approx(error)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (TensorProto.FLOAT, TensorProto.BFLOAT16),
+        (TensorProto.BFLOAT16, TensorProto.FLOAT),
+        (TensorProto.FLOAT16, TensorProto.FLOAT8E4M3FN),
+        (TensorProto.FLOAT, TensorProto.FLOAT8E5M2),
+        (TensorProto.FLOAT8E5M2FNUZ, TensorProto.FLOAT),
+        (TensorProto.INT8, TensorProto.INT4),
+        (TensorProto.UINT4, TensorProto.FLOAT),
+    ],
+)
+def test_types_that_numpy_has_not_go_in_and_out(source: int, target: int) -> None:
+    m = Model("narrow")
+    m.add("Cast", m.input("x", 3, 5, type_=source), to=target, output="y")
+    content = m.finish({"y": (3, 5)}, type_=target, opset=21)
+    assert verify(compiled(content), Peer(content).run, 5).comparisons
+
+
+def test_a_peer_says_why_another_answers() -> None:
+    m = Model("lost")
+    m.add("Or", m.input("x", 3, type_=TensorProto.UINT8), "x", output="y")
+    peer = Peer(m.finish({"y": (3,)}, type_=TensorProto.BOOL))
+    assert peer.name == EVALUATOR
+    assert peer.refusal is not None
+    assert "Type Error" in peer.refusal.message
+    assert not is_a_gap(peer.refusal)
+    assert Peer(mlp()).refusal is None

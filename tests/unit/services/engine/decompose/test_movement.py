@@ -52,6 +52,12 @@ def test_shapes_that_dont_fit_are_refused(shape: tuple[int, ...], constants: tup
         applied("Reshape", [x, i64(*shape)], [T.FLOAT], opset=14, constants=constants, allowzero=x is not X)
 
 
+def test_a_list_of_no_axes_names_all_of_size_1() -> None:
+    for constants in ((), (1,)):
+        (found,) = applied("Squeeze", [X[:, None, :, None], i64()], [T.FLOAT], opset=13, constants=constants)
+        np.testing.assert_array_equal(found, X)
+
+
 def test_axes_of_size_1() -> None:
     x = X[:, None, :, None]
     for axes in ((1, 3), (-2, 1), (1,), (3,)):

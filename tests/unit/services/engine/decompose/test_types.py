@@ -75,6 +75,39 @@ def test_centres(size: int, index: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("value", [-1, 2, 1 << 31, -(1 << 63)])
+def test_flags_are_0_or_1(value: int) -> None:
+    with pytest.raises(Invalid, match=rf"attribute 'keepdims' is {value}; use 0 or 1"):
+        one("ReduceMax", np.ones((2, 3), np.float32), keepdims=value)
+
+
+@pytest.mark.parametrize(
+    ("operator", "arrays"),
+    [
+        ("HannWindow", [np.array([3, 4])]),
+        ("OneHot", [np.array([0]), np.array([3, 4]), np.array([0, 1])]),
+        ("TopK", [np.ones(3, np.float32), np.array([1, 2])]),
+        ("DFT", [np.ones((1, 4, 1), np.float32), np.array([3, 4])]),
+        ("DFT", [np.ones((1, 4, 1), np.float32), None, np.array([0, 1])]),
+        ("CumSum", [np.ones((1, 4), np.float32), np.array([0, 1])]),
+        ("STFT", [np.ones((1, 8, 1), np.float32), np.array([1, 2]), None, np.array(4)]),
+    ],
+)
+@pytest.mark.parametrize("known", [False, True])
+def test_a_vector_where_one_number_is_needed_is_refused(
+    operator: str, arrays: list[Any], known: bool
+) -> None:
+    constants = [index for index, array in enumerate(arrays) if index and array is not None] if known else []
+    with pytest.raises(Invalid, match=rf"\({operator}\)"):
+        applied(operator, arrays, [T.FLOAT] * (1 + (operator == "TopK")), constants=constants)
+
+
+@pytest.mark.parametrize("type_", [ml_dtypes.int2, ml_dtypes.uint4])
+def test_extremes_of_numbers_that_are_only_stored_are_refused(type_: Any) -> None:
+    with pytest.raises(Invalid, match=r"elements of type .* are not supported"):
+        one("ReduceMin", np.zeros((2, 0), type_), np.array([1]), constants=[1])
+
+
 def test_sizes_of_other_axes_than_there_are_are_refused() -> None:
     with pytest.raises(Invalid, match="has 3 sizes for 2 axes"):
         one("CenterCropPad", np.ones((2, 3), np.float32), np.array([1, 2, 3]))

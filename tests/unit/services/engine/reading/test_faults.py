@@ -109,6 +109,19 @@ ATTRIBUTE = helper.make_attribute
 X = "input.0.type.tensor_type"
 DIMENSIONS = [helper.make_tensor_value_info(f"i{i}", FLOAT, [f"d{i}"]) for i in range(70)]
 DOUBLING = [(f"F{i}", [f"F{i + 1}"] * 2) for i in range(18)]
+
+
+def _attention(**attributes: Any) -> Change:
+    def change(model: ModelProto) -> None:
+        node = helper.make_node("Attention", ["q", "k", "v"], ["a"], "att", **attributes)
+        model.graph.node.append(node)
+        ports = [helper.make_tensor_value_info(name, FLOAT, [1, 1, 2, 2]) for name in "qkv"]
+        model.graph.input.extend(ports)
+        model.opset_import[0].version = 23
+
+    return change
+
+
 FAULTS: list[tuple[str, Change]] = [
     (rf"opset {NEWEST + 1}; 1 to {NEWEST} are supported", put("/opset_import.0.version", NEWEST + 1)),
     (r"opset -3; 1 to", put("/opset_import.0.version", -3)),
@@ -180,6 +193,24 @@ FAULTS: list[tuple[str, Change]] = [
     ("function 'A' of the model calls itself", lambda m: _functions(m, ("A", ["B"]), ("B", ["A"]))),
     (r"has 524\d+ nodes, more than 100000", lambda m: _functions(m, *DOUBLING, ("F18", []))),
     ("defines a function twice", lambda m: _functions(m, ("A", []), ("A", []))),
+    (
+        "input 'data_0' is left out; it must be given",
+        both(put("node.1.op_type", "Sum"), add("node.1.input", "")),
+    ),
+    (
+        r"\(Attention\): attribute 'softcap' is nan; it must be a number from 0 on",
+        _attention(softcap=float("nan")),
+    ),
+    (r"\(Attention\): attribute 'softcap' is -1;", _attention(softcap=-1.0)),
+    (r"\(Attention\): attribute 'is_causal' is -2; use 0 to 1", _attention(is_causal=-2)),
+    (
+        r"\(Attention\): attribute 'qk_matmul_output_mode' is 4; use 0 to 3",
+        _attention(qk_matmul_output_mode=4),
+    ),
+    (
+        r"\(Attention\): attribute 'scale' is of type INT; it must be of type FLOAT",
+        _attention(scale=1),
+    ),
     ("more than 64 symbolic dimensions", add("input", *DIMENSIONS)),
     ("the model has 100001 nodes", add("node", *[onnx.NodeProto()] * 99998)),
     ("the model has 1025 outputs", add("output", *[onnx.ValueInfoProto()] * 1024)),
