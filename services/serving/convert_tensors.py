@@ -79,10 +79,12 @@ def _tensor(message: pb.ModelInferRequest.InferInputTensor, raw: bytes | None) -
             f"use one of {', '.join(DTYPES)}",
         )
     shape = tuple(message.shape)
-    if len(shape) > MAX_RANK or any(not 0 <= dim < 2**40 for dim in shape):
+    # numpy counts the others' elements even where one size is 0.
+    if len(shape) > MAX_RANK or min(shape, default=0) < 0 or math.prod(max(dim, 1) for dim in shape) >= 2**40:
         raise _bad(
             name,
-            f"the shape {list(shape[: MAX_RANK + 1])} isn't one; use at most {MAX_RANK} sizes of 0 or more",
+            f"the shape {list(shape[: MAX_RANK + 1])} isn't one; use at most {MAX_RANK} sizes of 0 or more, "
+            "of less than 2^40 elements",
         )
     count = math.prod(shape)
     if raw is not None:

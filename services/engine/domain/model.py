@@ -44,6 +44,8 @@ class Verdict:
     """The largest difference, relative to max(1, |expected|)."""
     comparisons: int
     """How many sets of inputs were compared."""
+    overruled: int = 0
+    """In how many of them ONNX Runtime was wrong, by the second opinion; known while a plan is made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,10 +243,12 @@ class _Round:
         for worker in placed.placements:
             held[worker.node] = held.get(worker.node, NO_RESOURCES) + worker.resources
             gpus[worker.node] = gpus.get(worker.node, ()) + worker.gpus
+        ports = {placed.rooms[0].name: placed.master_port}
         for node, resources in held.items():
-            self._rooms[node] = self._rooms[node].without(resources, gpus[node])
+            taken = resources, gpus[node], ports.get(node, 0)
+            self._rooms[node] = self._rooms[node].without(*taken)
             if self._claim is not None:
-                self._claimed = {**self._claimed, node: self._claimed[node].without(resources, gpus[node])}
+                self._claimed = {**self._claimed, node: self._claimed[node].without(*taken)}
         self._used[spec.queue] = self._used.get(spec.queue, NO_RESOURCES) + spec.total
         name = job.status.reservation or _placeholder(job)
         self._releases.append(

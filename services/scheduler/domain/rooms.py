@@ -99,6 +99,7 @@ class Room:
                 len(gpus),
             ),
             free_gpus=gpus,
+            taken_ports=self.taken_ports | other.taken_ports,
         )
 
     def port(self, salt: int) -> int:

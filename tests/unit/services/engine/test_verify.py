@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from libs.common.errors import Invalid, Precondition
 from libs.runtime.layout import lay_out
@@ -185,7 +185,48 @@ def test_a_peer_says_why_another_answers() -> None:
     m.add("Or", m.input("x", 3, type_=TensorProto.UINT8), "x", output="y")
     peer = Peer(m.finish({"y": (3,)}, type_=TensorProto.BOOL))
     assert peer.name == EVALUATOR
+    with pytest.raises(Invalid, match="there is no other"):
+        peer.second_opinion({"x": np.zeros(3, np.uint8)})
     assert peer.refusal is not None
     assert "Type Error" in peer.refusal.message
     assert not is_a_gap(peer.refusal)
     assert Peer(mlp()).refusal is None
+
+
+def test_where_onnx_runtime_is_wrong_the_evaluator_overrules_it() -> None:
+    content = mlp()
+    plan, right = compiled(content, batch=(4, 4)), Peer(content)
+
+    def wrong(feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: array + 1 for name, array in right.run(feed).items()}
+
+    verdict = verify(plan, wrong, 5, right.second_opinion)
+    assert (verdict.comparisons, verdict.overruled) == (2, 2)
+    assert verdict.max_error < 1e-5
+    assert verify(plan, right.run, 5, right.second_opinion).overruled == 0
+    with pytest.raises(Precondition, match="differs by") as caught:
+        verify(plan, wrong, 5)
+    assert caught.value.reason == "PLAN_DISAGREES"
+    with pytest.raises(Precondition, match="differs by"):
+        verify(plan, wrong, 5, wrong)
+
+
+def test_quantised_convolutions_of_full_range_are_right_on_every_processor() -> None:
+    rng = np.random.default_rng(5)
+    w = rng.integers(-128, 127, (6, 4, 3, 2), endpoint=True).astype(np.int8)
+    constants = {
+        "xs": np.float32(0.5), "xz": np.uint8(7), "w": w, "ws": np.float32(0.25), "wz": np.int8(0),
+        "ys": np.float32(16), "yz": np.uint8(100),
+    }  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("QLinearConv", ["x", *constants], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, (2, 4, 7, 6))],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    peer = Peer(content.SerializeToString())
+    plan = compiled(content.SerializeToString())
+    verdict = verify(plan, peer.run, 5, peer.second_opinion)
+    assert verdict.max_error == 0

@@ -1,5 +1,6 @@
 """Which jobs start and why others wait. Fixtures are drawn above their tests: [free of all] in CPUs."""
 
+import zlib
 from dataclasses import replace
 from datetime import timedelta
 
@@ -328,3 +329,33 @@ def test_nodes_that_are_too_small_anyway_are_not_named_as_the_freest() -> None:
     )
     (reason,) = decide(snapshot, BEGIN).pending[wide.name]
     assert reason.message == "needs 6 CPUs; 2 of 8 are free on nodes/n0, and too few on 1 other node"
+
+
+ALIKE = [f"j{i}" for i in range(100) if zlib.crc32(f"uidj{i}/0".encode()) % 4 == 0][:4]
+"""Jobs for which the search for a port begins at the same one of four."""
+
+
+def test_jobs_that_start_together_listen_on_ports_of_their_own() -> None:
+    jobs = [make_job(name) for name in ALIKE]
+    node = make_node(ports=(20_000, 20_003))
+    starts = decide(snapshot_of(nodes=[node], queues=[QUEUE], jobs=jobs), BEGIN).starts
+    assert {start.placed.master_port for start in starts} == {20_000, 20_001, 20_002, 20_003}
+
+
+def test_jobs_that_start_beside_a_claim_listen_on_ports_of_their_own() -> None:
+    running, reservations, node = busy(make_node(cpus=12, ports=(20_000, 20_003)), 4)
+    taken = {port for holding in node.holdings for port in holding.ports}
+    large = make_job("large", cpus=10, queue="vip")
+    small = [make_job(name) for name in ALIKE[:2]]
+    decision = decide(
+        snapshot_of(
+            nodes=[node],
+            queues=[QUEUE, make_queue("vip", priority=1)],
+            jobs=[*running, large, *small],
+            reservations=reservations,
+        ),
+        BEGIN,
+    )
+    ports = [start.placed.master_port for start in decision.starts]
+    assert len(ports) == 2
+    assert len({*ports, *taken}) == 2 + len(taken)
