@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn, Protocol, TypeVar
@@ -19,6 +20,8 @@ from services.engine.domain.reference import Array
 from services.engine.domain.values import FLOATS, Value, static
 
 T = TypeVar("T")
+_FACTORS = frozenset(("alpha", "beta", "gamma", "epsilon"))
+"""Attributes by which results would be no numbers at all."""
 Kind = Literal["atomic", "transform", "composite", "static", "control"]
 """One atomic operator up to broadcasting; movement alone; several; known when the plan is made; control
 flow and host
@@ -142,6 +145,8 @@ class Call:
         if value is None:
             return default
         if not isinstance(value, float | int):
+            self.fail(f"attribute {name!r} is not a number")
+        if math.isnan(value) and name in _FACTORS:
             self.fail(f"attribute {name!r} is not a number")
         return float(value)
 

@@ -47,6 +47,7 @@ def _top_k(call: Call) -> tuple[Value, ...]:
     size = x.shape[axis]
     if number.constant is not None and size.constant is not None and number.constant > size.constant:
         call.fail(f"the {number} largest are asked for of an axis of {size}")
+    call.flag("sorted", True)  # either is right where the order doesn't matter
     key = _turned(b, x) if call.flag("largest", True) else x
     order = b.arg_sort(key, axis)
     shape = (*x.shape[:axis], number, *x.shape[axis + 1 :])

@@ -17,6 +17,8 @@ from services.engine.domain.symbolic import maximum
 from services.engine.domain.values import Value
 
 ONE = Extent.of(1)
+_MOST_SKIPPED = 255
+"""Each number of items that may lie between is written out."""
 _ACTIONS = {"LOWER": 0, "UPPER": 1}
 
 
@@ -135,6 +137,10 @@ def _count_grams(call: Call) -> Value:
         call.fail(f"its input is {x}, neither a vector nor rows")
     rows = x if x.rank == 2 else b.reshape(x, (ONE, *x.shape))
     indexes, skips = call.integers("ngram_indexes") or (), call.integer("max_skip_count")
+    # What lies further apart than a row is long doesn't come in it.
+    skips = min(skips, max(b.bounds.range(rows.shape[1])[1], 0))
+    if not 0 <= skips <= _MOST_SKIPPED:
+        call.fail(f"attribute 'max_skip_count' is {skips}; 0 to {_MOST_SKIPPED} are supported")
     width = max(indexes, default=-1) + 1
     counts = b.broadcast(b.scalar(0, DataType.FLOAT32), (rows.shape[0], Extent.of(width)), fold=False)
     for length, pool, first in _grams(call):

@@ -75,6 +75,22 @@ def test_centres(size: int, index: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("skips", [-1, 256, (1 << 63) - 1])
+def test_items_that_may_be_skipped_are_bounded(skips: int) -> None:
+    how: dict[str, Any] = {"mode": "TF", "min_gram_length": 2, "max_gram_length": 2, "ngram_counts": [0, 0]}
+    how |= {"ngram_indexes": [0], "pool_int64s": [1, 2], "max_skip_count": skips}
+    x = np.array([1, 5, 2, 0] + [0] * 300)
+    with pytest.raises(Invalid, match="attribute 'max_skip_count' is"):
+        applied("TfIdfVectorizer", [x], [T.FLOAT], **how)
+    if skips > 0:
+        assert applied("TfIdfVectorizer", [x[:4]], [T.FLOAT], **how)[0].tolist() == [1.0]
+
+
+def test_factors_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(Invalid, match="attribute 'alpha' is not a number"):
+        one("LeakyRelu", np.ones(3, np.float32), alpha=float("nan"))
+
+
 @pytest.mark.parametrize("value", [-1, 2, 1 << 31, -(1 << 63)])
 def test_flags_are_0_or_1(value: int) -> None:
     with pytest.raises(Invalid, match=rf"attribute 'keepdims' is {value}; use 0 or 1"):
