@@ -25,6 +25,8 @@ from libs.runtime.register_types import fits, type_text
 
 DEEPEST_BLOCK = 32
 MAX_ACTIONS = 65_536
+_MOST_ELEMENTS = 2**40
+"""Of a tensor whose sizes are fixed."""
 _COUNTS = (("parts", 4_096), ("registers", 65_536), ("inputs", 1_024), ("outputs", 1_024), ("blocks", 1_024))
 
 
@@ -124,6 +126,10 @@ class _Checker:
         for size in type_.shape or ():
             if isinstance(size, str) and size not in self._dimensions:
                 raise bad_plan(where, f"has size {size!r}, which is no dimension")
+        numbers = [size for size in type_.shape or () if isinstance(size, int)]
+        # numpy counts the others' elements even where one size is 0.
+        if min(numbers, default=0) < 0 or math.prod(max(size, 1) for size in numbers) > _MOST_ELEMENTS:
+            raise bad_plan(where, f"has sizes {numbers}, which no tensor has")
 
     def _write(self, register: int, where: str) -> None:
         self._known(register, where)

@@ -226,6 +226,14 @@ FAULTS: dict[str, tuple[str, Composition]] = {
         "whose shape is not fixed",
         registers(10, Register(TensorType(F32, (None,)), b"")),
     ),
+    "a size below 0": (
+        "has sizes [-2, -1], which no tensor has",
+        registers(10, Register(TensorType(F32, (-2, -1)), b"\0" * 8)),
+    ),
+    "sizes beside 0 that numpy can't count": (
+        "has sizes [0, 2147483648, 2147483648], which no tensor has",
+        registers(10, Register(TensorType(F32, (0, 1 << 31, 1 << 31)), b"")),
+    ),
     "strings that are few": (
         "has 0 strings, but its shape [1] takes 1",
         registers(11, replace(SOUND.registers[11], strings=())),
