@@ -6,11 +6,17 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from libs.common.errors import Precondition
 from libs.common.etcd import find_etcd
 from libs.common.etcd.testing import EtcdServer, running_etcd
 from libs.common.sql.testing import URL_VARIABLE, find_postgres, own_schema, running_postgres
+
+# The same examples each time, so that a change is judged by what it changes; --hypothesis-profile=default
+# draws others.
+settings.register_profile("same", derandomize=True)
+settings.load_profile("same")
 
 
 def pytest_configure() -> None:
