@@ -55,8 +55,8 @@ def _elu(call: Call) -> Value:
 
 def _celu(call: Call) -> Value:
     alpha = call.number("alpha", 1.0)
-    if alpha == 0 or not math.isfinite(alpha):
-        call.fail(f"attribute 'alpha' is {alpha:g}; it must be a number other than 0")
+    if alpha == 0:
+        call.fail("attribute 'alpha' is 0; it must be another number")
     return _exponential(call.builder, call.floats(call.input(0)), alpha, alpha)
 
 

@@ -146,8 +146,8 @@ class Call:
             return default
         if not isinstance(value, float | int):
             self.fail(f"attribute {name!r} is not a number")
-        if math.isnan(value) and name in _FACTORS:
-            self.fail(f"attribute {name!r} is not a number")
+        if not math.isfinite(value) and name in _FACTORS:
+            self.fail(f"attribute {name!r} is {value}; it must be finite")
         return float(value)
 
     def text(self, name: str, default: str, among: Sequence[str] = ()) -> str:

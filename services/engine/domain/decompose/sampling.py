@@ -283,10 +283,8 @@ def _grid_line(b: Builder, size: Extent, type_: DataType, align: bool) -> Value:
         whole = b.extent(size, type_)
         return b.binary("sub", b.binary("div", b.binary("add", twice, one), whole), one)
     last = b.binary("max", b.extent(size - 1, type_), one)
-    line = b.binary("sub", b.binary("div", twice, last), one)
-    # A single element is in the middle.
-    alone = b.binary("eq", b.extent(size, DataType.INT64), b.integer(1))
-    return b.where(alone, b.scalar(0, type_), line)
+    # A single element is at -1, the first end.
+    return b.binary("sub", b.binary("div", twice, last), one)
 
 
 OPERATORS = (

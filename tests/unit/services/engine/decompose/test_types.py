@@ -86,9 +86,10 @@ def test_items_that_may_be_skipped_are_bounded(skips: int) -> None:
         assert applied("TfIdfVectorizer", [x[:4]], [T.FLOAT], **how)[0].tolist() == [1.0]
 
 
-def test_factors_that_are_no_numbers_are_refused() -> None:
-    with pytest.raises(Invalid, match="attribute 'alpha' is not a number"):
-        one("LeakyRelu", np.ones(3, np.float32), alpha=float("nan"))
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_factors_that_are_not_finite_are_refused(value: str) -> None:
+    with pytest.raises(Invalid, match=f"attribute 'alpha' is {value}; it must be finite"):
+        one("Elu", np.ones(3, np.float32), alpha=float(value))
 
 
 @pytest.mark.parametrize("value", [-1, 2, 1 << 31, -(1 << 63)])
