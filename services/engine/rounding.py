@@ -44,8 +44,8 @@ _NUDGE = 8.0
 """By how many units in the last place inputs differ at most."""
 _ALIKE = 4.0
 """An element's noise is that of elements up to so many times as large."""
-_MOST_NOISE = 1e-3
-"""Of the output's largest value: a plan that rounds more than this isn't judged, but refused."""
+_MOST_NOISE = 10.0
+"""Of the output's largest value, times the tolerance: a plan that rounds more isn't judged, but refused."""
 
 
 def explained_by_rounding(
@@ -82,7 +82,7 @@ def explained_by_rounding(
     sizes = np.maximum(1.0, np.abs(first))
     if not sizes.size:
         return True
-    if float(noise.max()) > _MOST_NOISE * float(sizes.max()):
+    if float(noise.max()) > _MOST_NOISE * tolerance * float(sizes.max()):
         return False
     allowed = _FACTOR * _among_alike(noise, sizes) + tolerance * sizes
     return bool((np.abs(expected.astype(np.float64) - first) <= allowed).all())

@@ -15,7 +15,7 @@ from services.engine.peers import Peer
 from services.engine.pipeline import Stages, compile_model
 from services.engine.rounding import explained_by_rounding, widened
 from services.engine.testing_models import MODELS, Model
-from services.engine.verify import TOLERANCE, verify
+from services.engine.verify import HALF_TOLERANCE, TOLERANCE, verify
 
 LARGE = 1 << 30
 
@@ -64,6 +64,20 @@ def test_outputs_that_cancel_are_compared_by_what_rounding_explains() -> None:
     spoilt = right.copy()
     spoilt[0, 0] += np.float32(300)
     assert not explained_by_rounding(plan, feed, "y", spoilt, TOLERANCE, LARGE)
+
+
+def test_16_bits_round_more() -> None:
+    m = Model("halves")
+    x = m.input("x", "batch", type_=TensorProto.FLOAT16)
+    squared = m.add("Mul", x, x)
+    m.add("Sub", m.add("Sub", squared, x), squared, output="y")
+    plan = compiled(m.finish({"y": ("batch",)}, type_=TensorProto.FLOAT16))
+    feed = {"x": np.linspace(3, 20, 99).astype(np.float16)}
+    exact = -feed["x"]
+    rounded = np.abs(Program(plan).run(feed)["y"].astype(float) - exact.astype(float))
+    assert rounded.max() > 2e-3 * 20
+    assert explained_by_rounding(plan, feed, "y", exact, HALF_TOLERANCE, LARGE)
+    assert not explained_by_rounding(plan, feed, "y", exact + np.float16(3), HALF_TOLERANCE, LARGE)
 
 
 def test_a_wrong_plan_is_as_wrong_in_64_bits() -> None:
