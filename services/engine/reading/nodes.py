@@ -11,6 +11,8 @@ from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
 from services.engine.domain.graph import Attribute, Body, Node, Parameter
 from services.engine.reading import limits
+from services.engine.reading.contrib.operator import DOMAIN
+from services.engine.reading.contrib.registry import contrib_names
 from services.engine.reading.limits import LONGEST_NAME, LONGEST_TEXT, MOST_ITEMS, MOST_NODES, shown
 from services.engine.reading.ordering import sorted_nodes
 from services.engine.reading.tensors import Array, Tensors, tensor_name
@@ -109,7 +111,17 @@ class Nodes:
         key = domain, node.op_type
         if key not in self._known:
             self._known[key] = self._schema(domain, node.op_type, what)
-        schema = self._known[key]
+        attributes = self.attributes(node, self._known[key], what, depth)
+        operator = f"{domain}:{node.op_type}" if domain else node.op_type
+        return Node(name, operator, tuple(node.input), tuple(node.output), attributes)
+
+    def attributes(
+        self, node: NodeProto, schema: onnx.defs.OpSchema, what: str, depth: int = 0
+    ) -> dict[str, Attribute]:
+        """Return a node's attributes; `what` names it.
+
+        Raises Invalid where it breaks its operator's schema.
+        """
         _check_counts(node, schema, what)
         attributes: dict[str, Attribute] = {}
         for attribute in node.attribute:
@@ -119,14 +131,18 @@ class Nodes:
         for required, declared in schema.attributes.items():
             if declared.required and required not in attributes:
                 raise Invalid(f"{what}: attribute {required!r} is missing")
-        operator = f"{domain}:{node.op_type}" if domain else node.op_type
-        return Node(name, operator, tuple(node.input), tuple(node.output), attributes)
+        return attributes
 
     def _schema(self, domain: str, operator: str, what: str) -> onnx.defs.OpSchema:
+        if domain == DOMAIN:
+            raise Invalid(
+                f"{what}: operator {shown(operator)} of domain {domain!r} is not supported"
+                f"{did_you_mean(operator, contrib_names())}; docs/engine-operators.md lists those that are"
+            )
         if domain not in ("", *OTHERS):
             raise Invalid(
                 f"{what}: operators of domain {shown(domain)} are not supported; export the model with "
-                f"operators of ONNX's default domain, {', '.join(OTHERS)} only"
+                f"operators of ONNX's default domain, {', '.join((*OTHERS, DOMAIN))} only"
             )
         if domain not in self._opsets:
             raise Invalid(f"{what}: the model doesn't import the operators of domain {shown(domain)}")

@@ -1,0 +1,42 @@
+"""The operators of ONNX Runtime that are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from services.engine.reading.contrib import activation, narrow, normalisation, products, quantised
+from services.engine.reading.contrib.operator import Contrib
+
+_FAMILIES = (normalisation, activation, products, narrow, quantised)
+
+
+def _collected() -> Mapping[tuple[str, str], Contrib]:
+    found: dict[tuple[str, str], Contrib] = {}
+    for family in _FAMILIES:
+        for operator in family.OPERATORS:
+            key = operator.domain, operator.name
+            assert key not in found, key
+            found[key] = operator
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+CONTRIB = _collected()
+"""By domain and name, in order."""
+
+
+def find(domain: str, operator: str) -> Contrib | None:
+    """Return what is declared of an operator; None where that is nothing."""
+    return CONTRIB.get((domain, operator))
+
+
+def contrib_names() -> list[str]:
+    """Return the names of those that are of ONNX Runtime's own domain."""
+    return [name for domain, name in CONTRIB if domain]
+
+
+def contrib_markdown() -> str:
+    """Return the table of docs/engine-operators.md."""
+    rows = ["| operator | from opset | agrees | refused |", "|---|---|---|---|"]
+    rows += [f"| {op.shown} | {op.since} | {op.agreement} | {op.limits} |" for op in CONTRIB.values()]
+    return "\n".join(rows)
