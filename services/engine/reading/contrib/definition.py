@@ -212,6 +212,12 @@ class Definition:
             return self("ReduceMean", x, axes=list(axes), keepdims=int(keep))
         return self("ReduceMean", x, self.constant(axes), keepdims=int(keep))
 
+    def total(self, x: str, axis: int) -> str:
+        """Return sums over an axis, which goes."""
+        if self.opset < 13:
+            return self("ReduceSum", x, axes=[axis], keepdims=0)
+        return self("ReduceSum", x, self.constant([axis]), keepdims=0)
+
     def unsqueeze(self, x: str, *axes: int) -> str:
         """Return a value with further axes of 1."""
         if self.opset < 13:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from services.engine.reading.contrib import activation, narrow, normalisation, products, quantised
+from services.engine.reading.contrib import activation, attention, narrow, normalisation, products, quantised
 from services.engine.reading.contrib.operator import Contrib
 
-_FAMILIES = (normalisation, activation, products, narrow, quantised)
+_FAMILIES = (normalisation, activation, products, narrow, quantised, attention)
 
 
 def _collected() -> Mapping[tuple[str, str], Contrib]:

@@ -34,6 +34,9 @@ CASES = {
     ),
     "simplified of doubles": Case(SIMPLE, [normal(2, 8, dtype=float), normal(8, dtype=float)], domain=""),
     "simplified of halves": Case(SIMPLE, [normal(2, 8, dtype=HALF), normal(8, dtype=HALF)], domain=""),
+    "simplified of halves with a float32 scale": Case(
+        SIMPLE, [normal(2, 8, dtype=HALF), normal(8)], domain=""
+    ),
     "simplified in an old opset": Case(SIMPLE, [normal(2, 8), normal(8)], domain="", opset=9),
     "simplified with its inverse": Case(SIMPLE, [normal(2, 8), normal(8)], domain="", outputs=(0, 1)),
     "simplified in a new opset": Case(SIMPLE, [normal(2, 8), normal(8)], domain="", opset=21),
@@ -42,6 +45,8 @@ CASES = {
     "skip with a bias": skip("bias"),
     "skip with both": skip("beta", "bias"),
     "skip with the sum": skip("beta", "bias", outputs=(0, 3)),
+    "skip with its statistics": skip("beta", "bias", outputs=(0, 1, 2, 3)),
+    "skip with one statistic": skip("beta", outputs=(0, 2)),
     "skip in halves": skip("beta", "bias", dtype=HALF, outputs=(0, 3)),
     "skip of any size": skip("beta", "bias", symbolic=[0, 1], outputs=(0, 3)),
     "skip in an old opset": skip("beta", opset=8),
@@ -52,6 +57,7 @@ CASES = {
     "skip of two axes": Case(SKIP, [normal(3, 8), normal(3, 8), normal(8), normal(8)]),
     "skip simplified": simple(),
     "skip simplified with a bias": simple(bias=True, outputs=(0, 3)),
+    "skip simplified with its statistics": simple(bias=True, outputs=(0, 2, 3)),
     "skip simplified in halves": simple(bias=True, dtype=HALF, outputs=(0, 3)),
     "skip simplified of any size": simple(symbolic=[0, 1], outputs=(0, 3)),
     "skip simplified with an epsilon": simple(attributes={"epsilon": 0.5}),
