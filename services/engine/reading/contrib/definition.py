@@ -17,6 +17,7 @@ from services.engine.reading.limits import shown
 FLOAT32, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 FLOAT16, BFLOAT16, FLOAT64 = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE
 UINT8, INT8, BOOL = TensorProto.UINT8, TensorProto.INT8, TensorProto.BOOL
+UINT4, INT4 = TensorProto.UINT4, TensorProto.INT4
 RANGES: Mapping[int, tuple[int, int]] = {UINT8: (0, 255), INT8: (-128, 127)}
 Size = int | str | None
 """Of an axis: a number, a name, or unknown."""

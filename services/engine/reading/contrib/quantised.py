@@ -12,7 +12,7 @@ from services.engine.reading.contrib.definition import FLOAT32, INT32, RANGES, D
 from services.engine.reading.contrib.operator import INT, INTS, Contrib
 
 _EXACT = "exactly"
-_STEP = "within 1 step: its kernels add in another order"
+_STEP = "within 1 step, where floats fall beside a tie"
 
 
 # ---- helpers ----
@@ -46,10 +46,14 @@ def _moved(d: Definition, x: str, zero: str) -> str:
     return _kept(d, d("Round", d("Add", x, d.cast(zero, FLOAT32))), _small(d, zero))
 
 
-def _quantised(d: Definition, x: str, scale: str, zero: str) -> str:
+def _rounded(d: Definition, x: str, zero: str) -> str:
     """Return floats as integers, rounded before the zero point is added."""
-    whole = d("Round", d("Div", x, scale))
-    return _kept(d, d("Add", whole, d.cast(zero, FLOAT32)), _small(d, zero))
+    return _kept(d, d("Add", d("Round", x), d.cast(zero, FLOAT32)), _small(d, zero))
+
+
+def _quantised(d: Definition, x: str, scale: str, zero: str) -> str:
+    """Return what integers stand for as such of another scale."""
+    return _rounded(d, d("Div", x, scale), zero)
 
 
 def _small(d: Definition, zero: str) -> int:
@@ -153,6 +157,15 @@ def _global_average(d: Definition) -> tuple[str]:
     return (_moved(d, d("Mul", mean, d("Div", _scalar(d, d.input(1)), scale)), zero),)
 
 
+def _quantised_softmax(d: Definition) -> tuple[str]:
+    x, zero = d.input(0), _scalar(d, d.input(4))
+    found = _softmax(d, _real(d, x, _scalar(d, d.input(1)), _zero(d, 2, x)))
+    # ONNX Runtime counts whole steps of the scale in 1, and rounds halves up.
+    steps = d("Floor", d("Div", d.constant(1.0, FLOAT32), _scalar(d, d.input(3))))
+    whole = d("Floor", d("Add", d("Mul", found, steps), d.constant(0.5, FLOAT32)))
+    return (_kept(d, d("Add", whole, d.cast(zero, FLOAT32)), _small(d, zero)),)
+
+
 def _softmax(d: Definition, real: str) -> str:
     sizes, axis = d.sizes(d.input(0)), d.integer("axis")
     rank = len(sizes)
@@ -226,8 +239,7 @@ def _gemm(d: Definition) -> tuple[str]:
     scale = d.optional(7)
     if scale is None:
         return (d("Mul", real, factor),)
-    zero = d.input(8)
-    return (_moved(d, d("Mul", real, d("Div", factor, _scalar(d, scale))), _scalar(d, zero)),)
+    return (_rounded(d, d("Mul", real, d("Div", factor, _scalar(d, scale))), _scalar(d, d.input(8))),)
 
 
 _PAIR = "a a_scale a_zero_point? b b_scale b_zero_point? c_scale c_zero_point?"
@@ -307,7 +319,7 @@ OPERATORS = (
         "QLinearSoftmax",
         "x x_scale x_zero_point? y_scale y_zero_point",
         "y",
-        _by_reals(_softmax),
+        _quantised_softmax,
         11,
         {"axis": -1, "opset": INT},
         ("opset",),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto, helper, numpy_helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
 from libs.runtime.codec import decode, encode
@@ -80,11 +80,7 @@ class Case:
             if index not in self.constants
         ]
         constants = [
-            helper.make_tensor(
-                f"x{i}", np_dtype_to_tensor_dtype(each.dtype), each.shape, each.tobytes(), raw=True
-            )
-            for i, each in given
-            if i in self.constants
+            numpy_helper.from_array(each, f"x{index}") for index, each in given if index in self.constants
         ]
         ends = [helper.make_empty_tensor_value_info(name) for name in outputs if name]
         graph = helper.make_graph([node], "one", ports, ends, constants)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from tests.unit.services.engine.reading.contrib.cases import Case, check, named, normal, whole
+from tests.unit.services.engine.reading.contrib.cases import Array, Case, check, named, normal, whole
 
 
 def narrow(
@@ -38,6 +39,35 @@ def narrow(
     )
 
 
+PLACES = np.array([[1, 3], [0, 8]])
+
+
+def gathered(
+    data: Any,
+    zeros: Any = None,
+    *,
+    dtype: Any = np.float32,
+    opset: int = 17,
+    blocks: int = 4,
+    **attributes: Any,
+) -> Case:
+    """Return rows of a table in blocks of 16."""
+    inputs = [data, PLACES, normal(9, blocks, dtype=dtype), *([] if zeros is None else [zeros])]
+    attributes = {"block_size": 16, **attributes}
+    return Case(
+        "GatherBlockQuantized",
+        inputs,
+        attributes,
+        opset=opset,
+        symbolic=[1],
+        constants=[0, 2, 3][: len(inputs) - 1],
+    )
+
+
+def four(*shape: int, dtype: Any) -> Array:
+    return (whole(*shape) % 16 - (8 if dtype is ml_dtypes.int4 else 0)).astype(np.int8).astype(dtype)
+
+
 CASES = {
     "four bits": narrow(4, 64, 5, 32),
     "four bits with zero points": narrow(4, 64, 5, 16, np.uint8),
@@ -49,6 +79,15 @@ CASES = {
     "four bits of halves": narrow(4, 32, 4, 16, np.uint8, dtype=np.float16),
     "eight bits": narrow(8, 64, 5, 32),
     "eight bits with zero points": narrow(8, 40, 5, 16, np.uint8, bias=True),
+    "rows of bytes with four bits": gathered(whole(9, 32)),
+    "rows of bytes with four bits and zero points": gathered(whole(9, 32), whole(9, 2)),
+    "rows of bytes with four bits and half a byte": gathered(whole(9, 24), whole(9, 2), blocks=3),
+    "rows of bytes": gathered(whole(9, 64), whole(9, 4), bits=8, dtype=np.float16),
+    "rows of bytes without zero points": gathered(whole(9, 64), bits=8),
+    "rows of four bits": gathered(four(9, 64, dtype=ml_dtypes.uint4), opset=21),
+    "rows of four signed bits": gathered(
+        four(9, 64, dtype=ml_dtypes.int4), four(9, 4, dtype=ml_dtypes.int4), opset=21
+    ),
     "two bits": narrow(2, 64, 5, 16, np.uint8),
 }
 

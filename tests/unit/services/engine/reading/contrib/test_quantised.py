@@ -162,6 +162,7 @@ CASES |= {
     "softmax of several axes at once": one(
         "QLinearSoftmax", UNSIGNED, (3, 5, 4), 0.02, 1 / 256, within=1, axis=1, opset=12
     ),
+    "softmax in steps of 1 / 255": one("QLinearSoftmax", UNSIGNED, MANY, 0.02, 1 / 255, within=1, opset=13),
     "softmax in an old opset": one("QLinearSoftmax", UNSIGNED, MANY, 0.02, 1 / 256, within=1, opset=11),
     "quantise in columns": Case(
         "QuantizeLinear", [normal(4, 6), np.abs(normal(6)) + 0.1, whole(6)], {"axis": 1}
