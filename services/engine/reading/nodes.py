@@ -122,7 +122,7 @@ class Nodes:
 
         Raises Invalid where it breaks its operator's schema.
         """
-        _check_counts(node, schema, what)
+        check_counts(node, schema, what)
         attributes: dict[str, Attribute] = {}
         for attribute in node.attribute:
             if attribute.name in attributes:
@@ -241,7 +241,8 @@ def schema_of(domain: str, operator: str, version: int, what: str) -> onnx.defs.
     return schema
 
 
-def _check_counts(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> None:
+def check_counts(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> None:
+    """Refuse a node with too few or too many inputs or outputs, or without one that it must have."""
     for kind, names, fewest, most in (
         ("inputs", node.input, schema.min_input, schema.max_input),
         ("outputs", node.output, schema.min_output, schema.max_output),

@@ -85,7 +85,7 @@ def _attention(d: Definition) -> tuple[str | None, ...]:
     count, sizes = d.integer("num_heads"), d.integers("qkv_hidden_sizes")
     whole = d.size(weights, 1, "the columns of weights")
     sizes = sizes or (whole // 3,) * 3
-    if len(sizes) != 3 or sum(sizes) != whole or sizes[0] != sizes[1]:
+    if len(sizes) != 3 or min(sizes) < 1 or sum(sizes) != whole or sizes[0] != sizes[1]:
         d.fail(f"weights of {whole} columns don't hold queries, keys and values of {list(sizes)}")
     size = _shared(d, sizes[0], count, "a size")
     _shared(d, sizes[2], count, "a size")

@@ -19,6 +19,8 @@ FLOAT16, BFLOAT16, FLOAT64 = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorPr
 UINT8, INT8, BOOL = TensorProto.UINT8, TensorProto.INT8, TensorProto.BOOL
 UINT4, INT4 = TensorProto.UINT4, TensorProto.INT4
 RANGES: Mapping[int, tuple[int, int]] = {UINT8: (0, 255), INT8: (-128, 127)}
+LARGEST = 1 << 31
+"""Of a size that a definition computes with."""
 Size = int | str | None
 """Of an axis: a number, a name, or unknown."""
 
@@ -107,7 +109,8 @@ class Definition:
 
     def given(self, *names: str) -> dict[str, Any]:
         """Return those of these attributes that are there, to be handed on as they are."""
-        return {name: self._attributes[name] for name in names if name in self._attributes}
+        # An empty list is none.
+        return {name: self._attributes[name] for name in names if self._attributes.get(name, ()) != ()}
 
     def fail(self, reason: str) -> NoReturn:
         """Refuse the node."""
@@ -156,6 +159,8 @@ class Definition:
         size = self.sizes(name)[axis]
         if not isinstance(size, int):
             self.fail(f"{what}, axis {axis} of {shown(name)}, must be a number in the model's shapes")
+        if not 1 <= size <= LARGEST:
+            self.fail(f"{what}, axis {axis} of {shown(name)}, is {size}; use 1 to {LARGEST}")
         return size
 
     # ---- nodes ----
@@ -189,8 +194,11 @@ class Definition:
         return self("Constant", value=tensor)
 
     def scalar(self, value: float, like: str) -> str:
-        """Return a number in the type of a value."""
-        return self.constant(value, self.type(like))
+        """Return a number in the type of a value, which must hold floats."""
+        type_ = self.type(like)
+        if type_ not in (FLOAT16, BFLOAT16, FLOAT32, FLOAT64):
+            self.fail("its inputs must hold floating-point numbers")
+        return self.constant(value, type_)
 
     def cast(self, x: str, type_: int) -> str:
         """Return a value as another type."""

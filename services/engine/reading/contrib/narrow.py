@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.engine.reading.contrib.definition import FLOAT32, INT4, INT32, UINT4, UINT8, Definition
+from services.engine.reading.contrib.definition import FLOAT32, INT4, INT32, LARGEST, UINT4, UINT8, Definition
 from services.engine.reading.contrib.operator import INT, Contrib
 
 
@@ -34,10 +34,10 @@ def _narrow_matmul(d: Definition) -> tuple[str]:
     rows, columns = d.integer("K"), d.integer("N")
     if bits not in (2, 4, 8):
         d.fail(f"attribute 'bits' is {bits}; use 2, 4 or 8")
-    if block < 16 or block & (block - 1) or rows < 1 or columns < 1:
+    if block < 16 or block & (block - 1) or not all(1 <= each <= LARGEST for each in (block, rows, columns)):
         d.fail(
             f"attributes 'block_size', 'K' and 'N' are {block}, {rows} and {columns}; use a power of 2 from "
-            "16 on, and sizes from 1 on"
+            f"16 on, and sizes of 1 to {LARGEST}"
         )
     if d.integer("weight_prepacked"):
         d.fail("attribute 'weight_prepacked' says that weights are in the order of one kind of processor")

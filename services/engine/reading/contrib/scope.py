@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 from onnx.helper import make_opsetid
 
+from libs.common.errors import Invalid
 from services.engine.reading.functions import every_node
 from services.engine.reading.inference import inferred_values, tensor_type
+from services.engine.reading.nodes import DEFAULT, check_counts, schema_of
 
 _LARGEST_KEPT = 1 << 10
 """Bytes of a constant that inference may look into: sizes and axes have far fewer."""
@@ -64,10 +66,10 @@ class Scope:
         model = ModelProto(ir_version=8)
         model.opset_import.extend(make_opsetid(domain, version) for domain, version in self._opsets.items())
         model.graph.name = "part"
-        model.graph.node.extend(self._waiting)
-        nodes = list(every_node(self._waiting))
-        written = {name for node in self._waiting for name in node.output}
-        self._waiting = []
+        waiting, self._waiting = self._waiting, []
+        model.graph.node.extend(node for node in waiting if self._is_sound(node))
+        nodes = list(every_node(model.graph.node))
+        written = {name for node in model.graph.node for name in node.output}
         for name in dict.fromkeys(name for node in nodes for name in node.input if name):
             if name in written:
                 continue
@@ -78,6 +80,16 @@ class Scope:
         for name in written & self._types.keys():
             model.graph.value_info.add(name=name, type=self._types[name])
         self._types.update((name, type_) for name, type_ in inferred_values(model) if name in written)
+
+    def _is_sound(self, node: NodeProto) -> bool:
+        """Tell whether a node has the inputs that it must have: ONNX's code in C++ doesn't look first."""
+        try:
+            for each in every_node([node]):
+                domain = "" if each.domain in DEFAULT else each.domain
+                check_counts(each, schema_of(domain, each.op_type, self._opsets.get(domain, 1), ""), "")
+        except Invalid:
+            return False
+        return True
 
 
 def _is_whole(found: TypeProto | None) -> bool:

@@ -141,6 +141,13 @@ def test_old_opsets_are_refused_by_name() -> None:
         ("Attention", 5, {"num_heads": 2}, r"input 4 \('x'\) is not supported: leave it out"),
         ("MultiHeadAttention", 1, {"num_heads": 2}, r"in one input are not supported: give three"),
         ("MultiHeadAttention", 3, {"num_heads": 3}, r"a size of 8 can't be divided into 3 heads"),
+        (
+            "Attention",
+            2,
+            {"num_heads": 2, "qkv_hidden_sizes": [-8, -8, 24]},
+            r"don't hold .* of \[-8, -8, 24\]",
+        ),
+        ("MatMulNBits", 3, {"K": 2**63 - 1, "N": 8, "block_size": 16}, r"use a power of 2 from 16 on"),
         ("QLinearConcat", 4, {"axis": 0}, r"it has 2 inputs after the first two"),
         ("MatMulNBits", 3, {"K": 8, "N": 8, "block_size": 16, "bits": 3}, r"attribute 'bits' is 3; use"),
         ("MatMulNBits", 5, {"K": 8, "N": 8, "block_size": 16}, r"input 4 \('x'\) is not supported"),
@@ -152,6 +159,26 @@ def test_old_opsets_are_refused_by_name() -> None:
 def test_what_is_refused(operator: str, inputs: int, attributes: dict[str, Any], text: str) -> None:
     node = contrib(operator, ["x"] * inputs, ["y"], name="only", **attributes)
     refused([node], rf"node only \({operator}\): .*{text}")
+
+
+def test_types_that_an_operator_doesnt_take_are_refused() -> None:
+    for type_ in (TensorProto.STRING, TensorProto.BOOL, TensorProto.INT32):
+        nodes = [
+            helper.make_node("Cast", ["x"], ["t"], to=type_),
+            contrib("QuickGelu", ["t"], ["y"], name="q"),
+        ]
+        refused(nodes, r"node q \(QuickGelu\): its inputs must hold floating-point numbers")
+
+
+def test_what_stands_before_may_be_malformed() -> None:
+    # ONNX's own inference crashes on it: it is asked only of nodes that have what they need.
+    nodes = [
+        helper.make_node("Resize", ["", "", ""], ["r"]),
+        helper.make_node("Pad", ["x", ""], ["p"]),
+        helper.make_node("Slice", ["x", ""], ["s"]),
+        contrib("QuickGelu", ["p"], ["y"], name="q"),
+    ]
+    refused(nodes, r"node q \(QuickGelu\): the definition depends on the type of 'p', which isn't known")
 
 
 def test_outputs_without_a_definition_are_refused() -> None:
