@@ -6,7 +6,8 @@ when it is written, so that nothing of that is left in the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import heapq
+from collections.abc import Callable, Mapping, Sequence
 
 from onnx import GraphProto, ModelProto, NodeProto
 from onnx.defs import OpSchema
@@ -39,7 +40,8 @@ def without_contrib(
     Raises Invalid, naming the node, for what the operator doesn't allow, for an opset that lacks what its
     definition takes, and for a definition that depends on what isn't known of its inputs.
     """
-    count = sum(_found(node) is not None for node in every_node(model.graph.node))
+    opset = opsets.get("", VERSION)
+    count = sum(_found(node, opset) is not None for node in every_node(model.graph.node))
     if not count:
         return model
     if count > _MOST_DEFINED:
@@ -53,8 +55,8 @@ def without_contrib(
     return changed
 
 
-def _found(node: NodeProto) -> Contrib | None:
-    return find("" if node.domain in DEFAULT else node.domain, node.op_type)
+def _found(node: NodeProto, opset: int) -> Contrib | None:
+    return find("" if node.domain in DEFAULT else node.domain, node.op_type, opset)
 
 
 class _Expansion:
@@ -62,6 +64,7 @@ class _Expansion:
         self, model: ModelProto, opsets: Mapping[str, int], versions: list[int], refused: Refused | None
     ) -> None:
         self._opsets = opsets
+        self._opset = opsets.get("", VERSION)
         self._versions = versions
         self._refused = refused
         self._nodes = Nodes(opsets, Tensors(ExternalFiles(None)))
@@ -71,17 +74,18 @@ class _Expansion:
 
     def graph(self, graph: GraphProto, around: Scope | None) -> None:
         """Put definitions in place, in graphs within nodes too."""
-        if not any(_found(node) for node in every_node(graph.node)):
+        if not any(_found(node, self._opset) for node in every_node(graph.node)):
             return
         scope = Scope(graph, self._opsets, around)
         nodes: list[NodeProto] = []
-        for position, node in enumerate(graph.node):
+        for position in _order(graph.node):
+            node = graph.node[position]
             for attribute in node.attribute:
                 for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
                     self.graph(body, scope)
             # What comes later moves on, but keeps its name.
             node.name = node.name or f"#{position}"
-            operator = _found(node)
+            operator = _found(node, self._opset)
             try:
                 added = [node] if operator is None else self._definition(node, operator, scope)
             except Invalid as error:
@@ -99,18 +103,21 @@ class _Expansion:
         what = f"node {shown(node.name)[1:-1]} ({node.op_type[:80]})"
         if operator.domain == DOMAIN:
             self._check_version(what)
-        opset = self._opsets.get("")
-        if opset is None:
+        if "" not in self._opsets:
             raise Invalid(f"{what}: the model imports no version of ONNX's default operators")
-        if opset < operator.since:
+        if self._opset < operator.since:
             raise Invalid(
-                f"{what}: it is read by operators of opset {operator.since}; the model has opset {opset}: "
-                "convert it (onnx.version_converter), or export it again"
+                f"{what}: it is read by operators of opset {operator.since}; the model has opset "
+                f"{self._opset}: convert it (onnx.version_converter), or export it again"
             )
         attributes = self._attributes(node, operator, what)
         self._defined += 1
         definition = Definition(
-            node, attributes, opset, scope.type, f"{self._prefix}{self._defined}.{node.op_type.lower()}."
+            node,
+            attributes,
+            self._opset,
+            scope.type,
+            f"{self._prefix}{self._defined}.{node.op_type.lower()}.",
         )
         try:
             results = operator.define(definition)
@@ -140,11 +147,35 @@ class _Expansion:
         return {**defaults, **given}
 
     def _check_version(self, what: str) -> None:
-        if not self._versions:
-            raise Invalid(f"{what}: the model doesn't import the operators of domain {DOMAIN!r}")
+        # Without an import it is that version, as for ONNX Runtime.
         wrong = next((version for version in self._versions if version != VERSION), None)
         if wrong is not None:
             raise Invalid(f"{what}: the model has version {wrong} of {DOMAIN}; {VERSION} is supported")
+
+
+def _order(nodes: Sequence[NodeProto]) -> list[int]:
+    """Return positions so that each node comes after what it reads: ONNX Runtime writes files in any order.
+
+    What is on a cycle comes last; that it is is said later.
+    """
+    writer = {name: position for position, node in enumerate(nodes) for name in node.output if name}
+    waiting = [0] * len(nodes)
+    readers: list[list[int]] = [[] for _ in nodes]
+    for position, node in enumerate(nodes):
+        names = {name for each in every_node([node]) for name in each.input}
+        for before in {writer[name] for name in names if name in writer}:
+            waiting[position] += 1
+            readers[before].append(position)
+    ready = [position for position, count in enumerate(waiting) if not count]
+    found = []
+    while ready:
+        position = heapq.heappop(ready)
+        found.append(position)
+        for after in readers[position]:
+            waiting[after] -= 1
+            if not waiting[after]:
+                heapq.heappush(ready, after)
+    return found + [position for position, count in enumerate(waiting) if count]
 
 
 def _unused(model: ModelProto) -> str:

@@ -26,14 +26,25 @@ def layer(
     return d.sum(d("Mul", d("Mul", centred, inverse), scale), bias), mean, inverse
 
 
-def _simplified(d: Definition) -> tuple[str, str]:
-    x, scale = d.input(0), d.input(1)
-    rank, axis = d.rank(x), d.integer("axis")
+def _trailing(d: Definition) -> list[int]:
+    """Return the axes from the one that an attribute names."""
+    rank, axis = d.rank(d.input(0)), d.integer("axis")
     if not -rank <= axis < rank:
         d.fail(f"axis {axis} is outside of {-rank} to {rank - 1}, the axes of its input")
-    axes = list(range(axis % rank, rank))
-    result, inverse = root_mean_square(d, d.wide(x), d.wide(scale), axes, d.number("epsilon"))
+    return list(range(axis % rank, rank))
+
+
+def _simplified(d: Definition) -> tuple[str, str]:
+    x, scale = d.input(0), d.input(1)
+    result, inverse = root_mean_square(d, d.wide(x), d.wide(scale), _trailing(d), d.number("epsilon"))
     return d.cast(result, d.type(scale)), inverse
+
+
+def _layer(d: Definition) -> tuple[str, ...]:
+    x, scale, bias = d.input(0), d.input(1), d.optional(2)
+    moved = None if bias is None else d.wide(bias)
+    result, mean, inverse = layer(d, d.wide(x), d.wide(scale), moved, _trailing(d), d.number("epsilon"))
+    return d.cast(result, d.type(scale)), mean, inverse
 
 
 def _skip(d: Definition, *, simplified: bool) -> tuple[str | None, ...]:
@@ -52,14 +63,20 @@ def _skip(d: Definition, *, simplified: bool) -> tuple[str | None, ...]:
     return d.cast(result, type_), mean, inverse, d.cast(whole, type_)
 
 
+_OF_LAYERS = {"axis": -1, "epsilon": 1e-5, "stash_type": 1}
+
 OPERATORS = (
     Contrib(
-        "SimplifiedLayerNormalization",
-        "x scale",
-        "y inverse?",
-        _simplified,
-        attributes={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
+        "LayerNormalization",
+        "x scale bias?",
+        "y mean? inverse?",
+        _layer,
+        attributes=_OF_LAYERS,
         domain="",
+        before=17,
+    ),
+    Contrib(
+        "SimplifiedLayerNormalization", "x scale", "y inverse?", _simplified, attributes=_OF_LAYERS, domain=""
     ),
     Contrib(
         "SkipLayerNormalization",

@@ -38,6 +38,7 @@ class Contrib:
         attributes: each with its default, or its type where there is none.
         required: names of attributes that must be given.
         domain: of it.
+        before: the opset in which ONNX took it up, from which on it is ONNX's; 0 where it never did.
         agreement: how results compare with those of ONNX Runtime, for the documentation.
         limits: what of it is refused, for the documentation.
     """
@@ -50,6 +51,7 @@ class Contrib:
     attributes: Mapping[str, Default] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     domain: str = DOMAIN
+    before: int = 0
     agreement: str = "rounding"
     limits: str = ""
 

@@ -25,9 +25,10 @@ CONTRIB = _collected()
 """By domain and name, in order."""
 
 
-def find(domain: str, operator: str) -> Contrib | None:
-    """Return what is declared of an operator; None where that is nothing."""
-    return CONTRIB.get((domain, operator))
+def find(domain: str, operator: str, opset: int) -> Contrib | None:
+    """Return what is declared of an operator; None where that is nothing, or it is ONNX's in this opset."""
+    found = CONTRIB.get((domain, operator))
+    return None if found is None or (found.before and opset >= found.before) else found
 
 
 def contrib_names() -> list[str]:
@@ -38,5 +39,9 @@ def contrib_names() -> list[str]:
 def contrib_markdown() -> str:
     """Return the table of docs/engine-operators.md."""
     rows = ["| operator | from opset | agrees | refused |", "|---|---|---|---|"]
-    rows += [f"| {op.shown} | {op.since} | {op.agreement} | {op.limits} |" for op in CONTRIB.values()]
+    rows += [f"| {op.shown} | {_opsets(op)} | {op.agreement} | {op.limits} |" for op in CONTRIB.values()]
     return "\n".join(rows)
+
+
+def _opsets(operator: Contrib) -> str:
+    return f"{operator.since} to {operator.before - 1}" if operator.before else str(operator.since)

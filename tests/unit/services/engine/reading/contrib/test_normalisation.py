@@ -40,6 +40,20 @@ CASES = {
     "simplified in an old opset": Case(SIMPLE, [normal(2, 8), normal(8)], domain="", opset=9),
     "simplified with its inverse": Case(SIMPLE, [normal(2, 8), normal(8)], domain="", outputs=(0, 1)),
     "simplified in a new opset": Case(SIMPLE, [normal(2, 8), normal(8)], domain="", opset=21),
+    "layer in an old opset": Case("LayerNormalization", [normal(2, 3, 8), normal(8)], domain="", opset=14),
+    "layer with all in an old opset": Case(
+        "LayerNormalization",
+        [normal(2, 3, 8), normal(3, 8), normal(3, 8)],
+        {"axis": 1, "epsilon": 0.1},
+        domain="",
+        opset=11,
+        outputs=(0, 1, 2),
+        symbolic=[0],
+    ),
+    "layer of halves in an old opset": Case(
+        "LayerNormalization", [normal(3, 8, dtype=HALF), normal(8, dtype=HALF)], domain="", opset=16
+    ),
+    "layer in its own opset": Case("LayerNormalization", [normal(2, 3, 8), normal(8)], domain="", opset=17),
     "skip": skip(),
     "skip with a shift": skip("beta"),
     "skip with a bias": skip("bias"),

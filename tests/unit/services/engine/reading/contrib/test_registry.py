@@ -29,7 +29,7 @@ def test_schemas_are_those_of_onnx_runtime(operator: Contrib) -> None:
     theirs = next(
         schema
         for schema in runtime.get_all_operator_schema()
-        if (schema.domain, schema.name) == (operator.domain, operator.name)
+        if (schema.domain, schema.name) == (operator.domain, operator.name) and schema.since_version == 1
     )
     ours = operator.schema
     assert (ours.min_input, ours.max_output) == (theirs.min_input, theirs.max_output)
