@@ -135,10 +135,7 @@ class Nodes:
 
     def _schema(self, domain: str, operator: str, what: str) -> onnx.defs.OpSchema:
         if domain == DOMAIN:
-            raise Invalid(
-                f"{what}: operator {shown(operator)} of domain {domain!r} is not supported"
-                f"{did_you_mean(operator, contrib_names())}; docs/engine-operators.md lists those that are"
-            )
+            raise unknown_contrib(operator, what)
         if domain not in ("", *OTHERS):
             raise Invalid(
                 f"{what}: operators of domain {shown(domain)} are not supported; export the model with "
@@ -219,6 +216,14 @@ class Nodes:
         names = [each.name for each in parameters]
         nodes = sorted_nodes(self.read(graph.node, depth), [*names, *found], outputs, alone=False)
         return Body(graph.name[:LONGEST_NAME], parameters, tuple(outputs), found, nodes)
+
+
+def unknown_contrib(operator: str, what: str) -> Invalid:
+    """Return what is said of an operator of ONNX Runtime that isn't read."""
+    return Invalid(
+        f"{what}: operator {shown(operator)} of domain {DOMAIN!r} is not supported"
+        f"{did_you_mean(operator, contrib_names())}; docs/engine-operators.md lists those that are"
+    )
 
 
 def schema_of(domain: str, operator: str, version: int, what: str) -> onnx.defs.OpSchema:

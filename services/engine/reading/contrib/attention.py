@@ -76,9 +76,28 @@ def _by_lengths(d: Definition, mask: str, batch: str, keys: str) -> str:
 
 
 def _attention(d: Definition) -> tuple[str | None, ...]:
-    x, weights, bias = d.input(0), d.input(1), d.optional(2)
-    d.rank(x, 3)
+    x, bias = d.input(0), d.optional(2)
     d.refuse(4, 6)
+    product = d.sum(d("MatMul", d.wide(x), d.wide(d.input(1))), None if bias is None else d.wide(bias))
+    return _projected(d, product, 3, d.optional(5), d.type(x))
+
+
+def _quantised(d: Definition) -> tuple[str | None, ...]:
+    zeros, bias = (d.optional(6), d.optional(7)), d.input(2)
+    d.refuse(8)
+    if zeros[0] is None and zeros[1] is not None:
+        zeros = d.constant(0, d.type(d.input(0))), zeros[1]
+    whole = d.cast(d("MatMulInteger", d.input(0), d.input(1), *zeros), FLOAT32)
+    factor = d("Mul", d.wide(d.input(3)), d.wide(d.input(4)))
+    return _projected(d, d("Add", d("Mul", whole, factor), d.wide(bias)), 5, None, d.type(bias))
+
+
+def _projected(
+    d: Definition, product: str, mask: int, bias: str | None, type_: int
+) -> tuple[str | None, ...]:
+    """Return results of queries, keys and values that stand beside each other; `mask` is an input."""
+    x, weights = d.input(0), d.input(1)
+    d.rank(x, 3)
     for name in ("do_rotary", "past_present_share_buffer"):
         if d.integer(name):
             d.fail(f"attribute {name!r} is not supported")
@@ -89,10 +108,8 @@ def _attention(d: Definition) -> tuple[str | None, ...]:
         d.fail(f"weights of {whole} columns don't hold queries, keys and values of {list(sizes)}")
     size = _shared(d, sizes[0], count, "a size")
     _shared(d, sizes[2], count, "a size")
-    product = d.sum(d("MatMul", d.wide(x), d.wide(weights)), None if bias is None else d.wide(bias))
     q, k, v = (_heads(d, part, count) for part in d.split(product, 2, sizes))
-    result = _attend(d, q, k, v, size, _mask(d, 3, x, k), d.optional(5))
-    type_ = d.type(x)
+    result = _attend(d, q, k, v, size, _mask(d, mask, x, k), bias)
     if not d.wants(1):
         return (d.cast(result, type_),)
     if sizes[0] != sizes[2]:
@@ -225,6 +242,23 @@ OPERATORS = (
         {"mask_filter_value": FLOAT, "num_heads": INT, "scale": FLOAT, "unidirectional": 0},
         ("num_heads",),
         limits="past state, packed inputs, `qk`, offsets of packed batches",
+    ),
+    Contrib(
+        "QAttention",
+        "x weights bias x_scale weight_scale mask? x_zero? weight_zero? past?",
+        "y present?",
+        _quantised,
+        11,
+        {
+            "do_rotary": INT,
+            "mask_filter_value": FLOAT,
+            "num_heads": INT,
+            "past_present_share_buffer": INT,
+            "scale": FLOAT,
+            "unidirectional": 0,
+        },
+        ("num_heads",),
+        limits="past state, rotation, masks of 4 axes, offsets of packed batches",
     ),
     Contrib(
         "RotaryEmbedding",

@@ -21,7 +21,7 @@ from services.engine.reading.contrib.scope import Scope
 from services.engine.reading.external import ExternalFiles
 from services.engine.reading.functions import every_node
 from services.engine.reading.limits import MOST_NODES, shown
-from services.engine.reading.nodes import DEFAULT, Nodes
+from services.engine.reading.nodes import DEFAULT, Nodes, unknown_contrib
 from services.engine.reading.tensors import Tensors
 
 Refused = Callable[[NodeProto, int, Invalid], None]
@@ -69,6 +69,8 @@ class _Expansion:
         self._refused = refused
         self._nodes = Nodes(opsets, Tensors(ExternalFiles(None)))
         self._prefix = _unused(model)
+        self._lost: set[str] = set()
+        """What nodes that are refused would give, and what is made of it."""
         self._defined = 0
         self._total = 0
 
@@ -87,20 +89,35 @@ class _Expansion:
             node.name = node.name or f"#{position}"
             operator = _found(node, self._opset)
             try:
-                added = [node] if operator is None else self._definition(node, operator, scope)
+                added = self._read(node, operator, scope)
             except Invalid as error:
                 if self._refused is None:
                     raise
                 self._refused(node, position, error)
-                continue
+                added = []
+            if not added:
+                self._lost.update(filter(None, node.output))
             nodes += added
             scope.add(added)
         kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
         del graph.node[:]
         graph.node.extend(kept)
 
-    def _definition(self, node: NodeProto, operator: Contrib, scope: Scope) -> list[NodeProto]:
+    def _read(self, node: NodeProto, operator: Contrib | None, scope: Scope) -> list[NodeProto]:
+        """Return what takes a node's place; nothing, where what it reads could not be read."""
         what = f"node {shown(node.name)[1:-1]} ({node.op_type[:80]})"
+        lost = not self._lost.isdisjoint(node.input)
+        if operator is not None:
+            return self._definition(node, operator, scope, what, lost=lost)
+        if node.domain == DOMAIN:
+            raise unknown_contrib(node.op_type, what)
+        if lost:
+            self._lost.update(filter(None, node.output))
+        return [node]
+
+    def _definition(
+        self, node: NodeProto, operator: Contrib, scope: Scope, what: str, *, lost: bool
+    ) -> list[NodeProto]:
         if operator.domain == DOMAIN:
             self._check_version(what)
         if "" not in self._opsets:
@@ -111,6 +128,8 @@ class _Expansion:
                 f"{self._opset}: convert it (onnx.version_converter), or export it again"
             )
         attributes = self._attributes(node, operator, what)
+        if lost:
+            return []
         self._defined += 1
         definition = Definition(
             node,

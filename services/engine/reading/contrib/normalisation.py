@@ -51,7 +51,8 @@ def _skip(d: Definition, *, simplified: bool) -> tuple[str | None, ...]:
     x, skip, scale = (d.input(index) for index in range(3))
     bias = d.optional(3 if simplified else 4)
     beta = None if simplified else d.optional(3)
-    type_, axes = d.type(scale), [d.rank(x) - 1]
+    # Axes are counted from the end since opset 11.
+    type_, axes = d.type(scale), [-1 if d.opset >= 11 else d.rank(x) - 1]
     whole = d.sum(*(None if each is None else d.wide(each) for each in (x, skip, bias)))
     wide, epsilon = d.wide(scale), d.number("epsilon")
     mean = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.unit.services.engine.reading.contrib.cases import Array, Case, check, named, normal
+from tests.unit.services.engine.reading.contrib.cases import Array, Case, check, named, normal, whole
 
 HALF = np.float16
 X, WEIGHTS, BIAS = normal(2, 3, 8), normal(8, 24), normal(24)
@@ -49,6 +49,13 @@ def heads(
     )
 
 
+def quantised(x: Any, weights: Any, *more: Any, scale: Any = 0.01, **attributes: Any) -> Case:
+    """Return attention to integers; `more` are a mask and zero points."""
+    inputs = [x, weights, BIAS, np.array(0.02, np.float32), np.asarray(scale, np.float32), *more]
+    return Case("QAttention", inputs, {"num_heads": 2, **attributes}, symbolic=[0], constants=[1])
+
+
+BYTES, SIGNED = whole(2, 3, 8), whole(8, 24, dtype=np.int8) // 2
 IDS = np.random.default_rng(3).integers(0, 9, (2, 3)).astype(np.int32)
 SEGMENTS = ints([0, 0, 1], [0, 1, 1])
 TABLES = [normal(9, 8), normal(6, 8), normal(2, 8), normal(8), normal(8)]
@@ -103,6 +110,12 @@ CASES = {
     "heads with a bias of scores": heads(Q, K, V, None, None, normal(2, 1, 3, 5), scale=0.4),
     "heads with their state": heads(outputs=(0, 1, 2)),
     "heads apart": heads(Q, normal(2, 2, 5, 4), normal(2, 2, 5, 4)),
+    "quantised": quantised(BYTES, SIGNED),
+    "quantised with a mask": quantised(BYTES, SIGNED, KEPT, np.array(120, np.uint8), np.array(3, np.int8)),
+    "quantised in columns": quantised(
+        BYTES, SIGNED, None, np.array(120, np.uint8), scale=np.linspace(0.001, 0.02, 24), unidirectional=1
+    ),
+    "quantised without a sign": quantised(BYTES, whole(8, 24) // 2, None, None, np.array(60, np.uint8)),
     "embedded": embedded(),
     "embedded with a mask": embedded(KEPT, outputs=(0, 1, 2), symbolic=[0, 1, 7]),
     "embedded without segments": embedded(KEPT, segments=None, tables=[*TABLES[:2], None, *TABLES[3:]]),

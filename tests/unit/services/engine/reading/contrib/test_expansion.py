@@ -191,6 +191,18 @@ def test_what_stands_before_may_be_malformed() -> None:
     refused(nodes, r"node q \(QuickGelu\): the definition depends on the type of 'p', which isn't known")
 
 
+def test_the_first_that_cant_be_read_is_named() -> None:
+    nodes = [
+        contrib("CropAndResize", ["x", "x", "x", "x"], ["a"], name="first"),
+        helper.make_node("Neg", ["a"], ["b"]),
+        contrib("FusedMatMul", ["b", "b"], ["y"], name="last", transB=1),
+    ]
+    refused(nodes, r"node first \(CropAndResize\): operator 'CropAndResize' of domain")
+    found = inspect_model(model_of(nodes, [X], ["y"]).SerializeToString(), {}, None)
+    # What comes behind it is not at fault.
+    assert [fault.node for fault in found.faults] == ["first"]
+
+
 def test_outputs_without_a_definition_are_refused() -> None:
     node = contrib("MultiHeadAttention", ["x"] * 3, ["y", "", "", "scores"], name="only", num_heads=2)
     refused([node], r"node only \(MultiHeadAttention\): output 3 \('scores'\) is not supported")
