@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import onnx
@@ -25,6 +25,18 @@ Size = int | str | None
 """Of an axis: a number, a name, or unknown."""
 
 
+class Known(Protocol):
+    """What is known of the values of a graph."""
+
+    def type(self, name: str) -> TypeProto | None:
+        """Return the type of a value."""
+        ...
+
+    def is_constant(self, name: str) -> bool:
+        """Tell whether a value is in the file."""
+        ...
+
+
 class Definition:
     """Standard nodes in the place of one of ONNX Runtime's. Values are their names.
 
@@ -36,18 +48,18 @@ class Definition:
         node: NodeProto,
         attributes: Mapping[str, Attribute],
         opset: int,
-        type_of: Callable[[str], TypeProto | None],
+        known: Known,
         prefix: str,
     ) -> None:
         """`attributes` have the defaults filled in; names of values inside start with `prefix`.
 
-        `type_of` says what is known of a value by its name.
+        `known` tells of the node's inputs.
         """
         self.opset = opset
         self.nodes: list[NodeProto] = []
         self._node = node
         self._attributes = attributes
-        self._type_of = type_of
+        self._known = known
         self._prefix = prefix
         self._writers: dict[str, NodeProto] = {}
 
@@ -130,15 +142,19 @@ class Definition:
             if (settled := _settled(node)) is not None:
                 return settled
             name = node.input[_LIKE.get(node.op_type, 0)]
-        found = self._type_of(name)
+        found = self._known.type(name)
         if found is None or not found.tensor_type.elem_type:
             self.fail(f"the definition depends on the type of {shown(name)}, {_UNKNOWN}")
         return found.tensor_type.elem_type
 
+    def is_constant(self, *names: str) -> bool:
+        """Tell whether inputs are in the file."""
+        return all(self._known.is_constant(name) for name in names)
+
     def sizes(self, name: str) -> tuple[Size, ...]:
         """Return the sizes of an input's axes as far as they are known; how many there are must be."""
         assert name not in self._writers, name
-        found = self._type_of(name)
+        found = self._known.type(name)
         if found is None or not found.tensor_type.HasField("shape"):
             self.fail(f"the definition depends on the number of axes of {shown(name)}, {_UNKNOWN}")
         return tuple(
@@ -220,6 +236,16 @@ class Definition:
         if self.opset < 18:
             return self("ReduceMean", x, axes=list(axes), keepdims=int(keep))
         return self("ReduceMean", x, self.constant(axes), keepdims=int(keep))
+
+    def largest(self, x: str, axis: int) -> str:
+        """Return maxima over an axis, which becomes 1."""
+        if self.opset < 18:
+            return self("ReduceMax", x, axes=[axis], keepdims=1)
+        return self("ReduceMax", x, self.constant([axis]), keepdims=1)
+
+    def fill(self, x: str, rank: int, count: int) -> str:
+        """Return a value with zeros at the end of its last axis. Since opset 11."""
+        return self("Pad", x, self.constant([*[0] * (2 * rank - 1), count]))
 
     def total(self, x: str, axis: int) -> str:
         """Return sums over an axis, which goes."""

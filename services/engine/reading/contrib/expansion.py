@@ -135,7 +135,7 @@ class _Expansion:
             node,
             attributes,
             self._opset,
-            scope.type,
+            scope,
             f"{self._prefix}{self._defined}.{node.op_type.lower()}.",
         )
         try:

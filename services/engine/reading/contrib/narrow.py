@@ -5,6 +5,9 @@ from __future__ import annotations
 from services.engine.reading.contrib.definition import FLOAT32, INT4, INT32, LARGEST, UINT4, UINT8, Definition
 from services.engine.reading.contrib.operator import INT, Contrib
 
+_BYTES = 4
+"""The `accuracy_level` that rounds the other factor to bytes, too."""
+
 
 def _unpacked(d: Definition, packed: str, bits: int, rank: int) -> str:
     """Return numbers of 2, 4 or 8 bits as int32, on a further axis: a byte holds the lowest first."""
@@ -26,6 +29,19 @@ def _blocks(d: Definition, packed: str, bits: int, shape: tuple[int, int, int], 
     flat = d.reshape(packed, columns, blocks, bytes_)
     numbers = d.reshape(_unpacked(d, flat, bits, 3), columns, blocks, bytes_ * 8 // bits)
     return numbers if bytes_ * 8 // bits == size else d.part(numbers, 0, size, 2)
+
+
+def _rounded(d: Definition, x: str, rank: int, blocks: int, block: int, missing: int) -> str:
+    """Return rows in which each block has 255 values, filled up with zeros to whole blocks."""
+    if missing:
+        x = d.fill(x, rank, missing)
+    leading = [0] * (rank - 1)
+    apart = d.reshape(x, *leading, blocks, block)
+    largest = d.largest(d("Abs", apart), rank)
+    zero, one = d.constant(0.0, FLOAT32), d.constant(1.0, FLOAT32)
+    scale = d("Div", largest, d.constant(127.0, FLOAT32))
+    whole = d("Round", d("Div", apart, d("Where", d("Equal", largest, zero), one, scale)))
+    return d.reshape(d("Mul", whole, scale), *leading, blocks * block)
 
 
 def _narrow_matmul(d: Definition) -> tuple[str]:
@@ -55,10 +71,14 @@ def _narrow_matmul(d: Definition) -> tuple[str]:
     else:
         away = d("Sub", d.cast(whole, FLOAT32), d.reshape(d.cast(zeros, FLOAT32), columns, blocks, 1))
     real = d("Mul", d.cast(away, FLOAT32), d.reshape(d.cast(scales, FLOAT32), columns, blocks, 1))
-    weights = d.reshape(real, columns, blocks * block)
-    if blocks * block != rows:
+    weights, wide = d.reshape(real, columns, blocks * block), d.cast(x, FLOAT32)
+    # With real zero points, and weights that aren't in the file, its kernels compute in floats all the same.
+    bytes_ = d.integer("accuracy_level") == _BYTES and (zeros is None or d.type(zeros) == UINT8)
+    if bytes_ and d.is_constant(packed, scales):
+        wide = _rounded(d, wide, d.rank(x), blocks, block, blocks * block - rows)
+    elif blocks * block != rows:
         weights = d.part(weights, 0, rows, 1)
-    result = d("MatMul", d.cast(x, FLOAT32), d.transpose(weights, 1, 0))
+    result = d("MatMul", wide, d.transpose(weights, 1, 0))
     bias = d.optional(5)
     return (d.cast(d.sum(result, None if bias is None else d.cast(bias, FLOAT32)), type_),)
 
@@ -105,6 +125,7 @@ OPERATORS = (
         _gathered,
         10,
         {"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1},
+        agreement="exactly",
         limits="floats of few bits, other axes than the first to gather on and the last with blocks",
     ),
     Contrib(
@@ -112,7 +133,7 @@ OPERATORS = (
         "a b scales zero_points? g_idx? bias?",
         "y",
         _narrow_matmul,
-        10,
+        11,
         attributes={
             "K": INT,
             "N": INT,
@@ -122,7 +143,7 @@ OPERATORS = (
             "weight_prepacked": 0,
         },
         required=("K", "N", "block_size"),
-        agreement="rounding; `accuracy_level` is not followed: products are of 32-bit floats",
+        agreement="rounding; `accuracy_level` 4 rounds what constants are multiplied with to 8 bits",
         limits="`g_idx`, `weight_prepacked`",
     ),
 )

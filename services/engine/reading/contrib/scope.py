@@ -34,6 +34,7 @@ class Scope:
             for info in (*graph.value_info, *graph.output, *graph.input)
             if info.type.WhichOneof("value") is not None
         }
+        self._constants = {tensor.name for tensor in graph.initializer}
         for tensor in graph.initializer:
             self._types[tensor.name] = tensor_type(tensor.data_type, tensor.dims)
             if tensor.data_location == TensorProto.DEFAULT and tensor.ByteSize() <= _LARGEST_KEPT:
@@ -52,6 +53,12 @@ class Scope:
             self._infer()
             found = self._known(name)
         return found
+
+    def is_constant(self, name: str) -> bool:
+        """Tell whether a value is a constant of a graph."""
+        if name in self._types or self._around is None:
+            return name in self._constants
+        return self._around.is_constant(name)
 
     def _known(self, name: str) -> TypeProto | None:
         found = self._types.get(name)

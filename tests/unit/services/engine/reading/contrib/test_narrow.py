@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -74,7 +75,17 @@ CASES = {
     "four bits with zero points of half a byte": narrow(4, 48, 5, 16, np.uint8, bias=True),
     "four bits with real zero points": narrow(4, 64, 5, 16, np.float32),
     "four bits and a block begun": narrow(4, 40, 5, 32, np.uint8),
-    "four bits in an old opset": narrow(4, 32, 4, 16, np.uint8, opset=10),
+    "four bits in an old opset": narrow(4, 32, 4, 16, np.uint8, opset=11),
+    "four bits by bytes": narrow(4, 256, 24, 32, accuracy_level=4),
+    "four bits by bytes with zero points": narrow(4, 256, 24, 64, np.uint8, accuracy_level=4, bias=True),
+    "four bits by bytes and a block begun": narrow(4, 80, 24, 32, np.uint8, accuracy_level=4),
+    "four bits by bytes, real zero points": narrow(4, 64, 24, 32, np.float32, accuracy_level=4),
+    "four bits by bytes of halves": narrow(4, 64, 24, 32, dtype=np.float16, accuracy_level=4, opset=20),
+    "four bits by bytes, of weights that come": replace(
+        narrow(4, 64, 24, 32, np.uint8, accuracy_level=4), constants=()
+    ),
+    "eight bits by bytes": narrow(8, 64, 24, 32, np.uint8, accuracy_level=4, opset=18),
+    "two bits by bytes": narrow(2, 64, 24, 32, np.uint8, accuracy_level=4),
     "four bits in a new opset": narrow(4, 32, 4, 16, np.uint8, opset=21),
     "four bits of halves": narrow(4, 32, 4, 16, np.uint8, dtype=np.float16),
     "eight bits": narrow(8, 64, 5, 32),
