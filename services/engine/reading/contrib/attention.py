@@ -61,11 +61,9 @@ def _by_lengths(d: Definition, mask: str, batch: str, keys: str) -> str:
     """Return which places are before the ends, and not before the starts, that a vector has."""
     count, members = d.sizes(mask)[0], d.sizes(batch)[0]
     places = d.cast(d.range(d.length(keys, 2)), INT32)
-    if not isinstance(count, int) or not isinstance(members, int):
-        # Where they aren't one to one, a call is refused.
-        return d("Less", places, d.reshape(mask, -1, 1, 1, 1))
-    if count == members:
-        return d("Less", places, d.reshape(mask, -1, 1, 1, 1))
+    if count == members or not isinstance(count, int) or not isinstance(members, int):
+        # Where they aren't one to one, the plan or a call is refused.
+        return d("Less", places, d.reshape(mask, members if isinstance(members, int) else -1, 1, 1, 1))
     if count != 2 * members:
         d.fail(
             f"its mask has {count} numbers for {members} members of the batch; one end for each, or these "
@@ -241,6 +239,7 @@ OPERATORS = (
         11,
         {"mask_filter_value": FLOAT, "num_heads": INT, "scale": FLOAT, "unidirectional": 0},
         ("num_heads",),
+        agreement="rounding; `unidirectional` with more keys than queries lets the last query see all",
         limits="past state, packed inputs, `qk`, offsets of packed batches",
     ),
     Contrib(
