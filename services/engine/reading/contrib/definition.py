@@ -172,7 +172,10 @@ class Definition:
 
     def size(self, name: str, axis: int, what: str) -> int:
         """Return the size of an axis, which must be known when the plan is made."""
-        size = self.sizes(name)[axis]
+        sizes = self.sizes(name)
+        if axis >= len(sizes):
+            self.fail(f"{what} is axis {axis} of {shown(name)}, which has {len(sizes)} axes")
+        size = sizes[axis]
         if not isinstance(size, int):
             self.fail(f"{what}, axis {axis} of {shown(name)}, must be a number in the model's shapes")
         if not 1 <= size <= LARGEST:
@@ -202,11 +205,14 @@ class Definition:
 
     def constant(self, values: Any, type_: int = INT64) -> str:
         """Return a tensor of these numbers, int64 unless said otherwise."""
+        if type_ == TensorProto.STRING:
+            self.fail("its inputs must hold numbers")
         array = np.asarray(values)
         if type_ == INT64:
             tensor = numpy_helper.from_array(array.astype(np.int64))
         else:
-            tensor = onnx.helper.make_tensor("", type_, array.shape, array.reshape(-1).tolist())
+            with np.errstate(over="ignore"):
+                tensor = onnx.helper.make_tensor("", type_, array.shape, array.reshape(-1).tolist())
         return self("Constant", value=tensor)
 
     def scalar(self, value: float, like: str) -> str:

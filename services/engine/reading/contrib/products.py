@@ -38,12 +38,14 @@ def _turned(d: Definition, index: int, letter: str) -> str:
     if not last and not batch:
         return x
     rank = d.rank(x)
+    if rank < 2 and not batch:
+        return x
     order = list(range(rank))
     if batch:
         if rank < 3:
             d.fail(f"attribute 'transBatch{letter}' moves the first of at least 3 axes; its input has {rank}")
         order = [*order[1:-1], 0, rank - 1]
-    if last and rank > 1:
+    if last:
         order[-2:] = order[:-3:-1]
     return d.transpose(x, *order)
 

@@ -19,7 +19,7 @@ _STEP = "within 1 step, where floats fall beside a tie"
 def _zero(d: Definition, index: int, like: str) -> str:
     """Return a zero point, 0 where it is left out."""
     found = d.optional(index)
-    return d.constant(0, d.type(like)) if found is None else _scalar(d, found)
+    return d.constant(0, _small(d, like)) if found is None else _scalar(d, found)
 
 
 def _scalar(d: Definition, x: str) -> str:
@@ -56,10 +56,10 @@ def _quantised(d: Definition, x: str, scale: str, zero: str) -> str:
     return _rounded(d, d("Div", x, scale), zero)
 
 
-def _small(d: Definition, zero: str) -> int:
-    type_ = d.type(zero)
+def _small(d: Definition, x: str) -> int:
+    type_ = d.type(x)
     if type_ not in RANGES:
-        d.fail("zero points must be of int8 or uint8")
+        d.fail("values and zero points must be of int8 or uint8")
     return type_
 
 
@@ -151,6 +151,8 @@ def _average(d: Definition, real: str) -> str:
 def _global_average(d: Definition) -> tuple[str]:
     x, scale, zero = d.input(0), _scalar(d, d.input(3)), _scalar(d, d.input(4))
     rank, last = d.rank(x), d.integer("channels_last")
+    if rank < 3:
+        d.fail(f"its input has {rank} axes; at least 3 are needed")
     axes = list(range(1, rank - 1) if last else range(2, rank))
     away = d("Sub", d.cast(x, INT32), d.cast(_scalar(d, d.input(2)), INT32))
     mean = d.mean(d.cast(away, FLOAT32), axes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import Any
 
@@ -11,7 +12,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from libs.common.errors import Invalid
 from services.engine.peers import Peer
+from services.engine.pipeline import Stages, compile_model
 from services.engine.reading import read_model
+from services.engine.reading.contrib.registry import CONTRIB
 from services.engine.reading.inspection import inspect_model
 from tests.unit.services.engine.reading.contrib.cases import Case, normal, number, planned, whole
 
@@ -178,6 +181,47 @@ def test_types_that_an_operator_doesnt_take_are_refused() -> None:
             contrib("QuickGelu", ["t"], ["y"], name="q"),
         ]
         refused(nodes, r"node q \(QuickGelu\): its inputs must hold floating-point numbers")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_a_node_has_is_read_or_refused(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    types = [FLOAT, TensorProto.FLOAT16, TensorProto.UINT8, TensorProto.INT32, TensorProto.STRING]
+    sizes: list[Any] = [0, 1, 3, 8, "n", None, 2**40]
+    values = {
+        "INT": [0, 1, 2, -1, 16, 2**62],
+        "FLOAT": [0.0, 0.5, float("nan"), float("inf"), 1e38],
+        "STRING": ["Relu", "Clip", "", "VALID"],
+        "INTS": [[1], [8, 8, 8], [0, 0, 2**62], [-1, 2]],
+        "FLOATS": [[0.5], [0.0, float("nan")]],
+    }
+
+    def pick(choices: list[Any]) -> Any:
+        return choices[random.integers(len(choices))]
+
+    for operator in [*CONTRIB.values()] * 4:
+        schema = operator.schema
+        main = pick(types)
+        ports = [
+            INFO(
+                f"i{index}",
+                main if random.random() < 0.7 else pick(types),
+                [pick(sizes) for _ in range(rank)],
+            )
+            for index, rank in enumerate(random.integers(0, 5, len(operator.inputs.split())))
+        ]
+        attributes = {
+            name: pick(values[declared.type.name])
+            for name, declared in schema.attributes.items()
+            if declared.required or random.random() < 0.6
+        }
+        node = helper.make_node(operator.name, [port.name for port in ports], ["y"], domain=operator.domain)
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        opsets = {"": pick([7, 10, 13, 17, 21]), DOMAIN: 1}
+        data = model_of([node], ports, ["y"], opsets=opsets).SerializeToString()
+        with contextlib.suppress(Invalid):
+            compile_model(data, {}, "a test", Stages(lambda stage: None))
+        inspect_model(data, {}, None)
 
 
 def test_what_stands_before_may_be_malformed() -> None:
