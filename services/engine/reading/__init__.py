@@ -2,7 +2,8 @@
 
 Only this package knows the onnx package. `model` reads the file, `tensors` its constants, `shapes` its
 inputs, `nodes` its operators against ONNX's own schemas, `functions` puts bodies in place of calls,
-`ordering` sorts.
+`expansion` definitions in place of operators that ONNX defines by others, `contrib` those of operators
+of ONNX Runtime; `ordering` sorts.
 """
 
 from services.engine.reading.model import read_model

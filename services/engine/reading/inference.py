@@ -38,7 +38,7 @@ class InferredTypes(Mapping[str, LooseTensor]):
     def _types(self) -> dict[str, LooseTensor]:
         found: dict[str, LooseTensor] = {}
         several: set[str] = set()
-        for name, declared in _inferred(self._model):
+        for name, declared in inferred_values(self._model):
             type_ = inferred_tensor(declared)
             if type_ is not None and found.setdefault(name, type_) != type_:
                 several.add(name)
@@ -56,11 +56,11 @@ class InferredTypes(Mapping[str, LooseTensor]):
 
 def inferred_protos(model: ModelProto) -> dict[str, TypeProto]:
     """Return types of values as ONNX writes them, by name; of names that mean several things, the last."""
-    return dict(_inferred(_bare(model)))
+    return dict(inferred_values(_bare(model)))
 
 
-def _inferred(bare: ModelProto) -> Iterator[tuple[str, TypeProto]]:
-    """Yield names and types. Whatever fails yields nothing."""
+def inferred_values(bare: ModelProto) -> Iterator[tuple[str, TypeProto]]:
+    """Yield names and types of a model without large constants. Whatever fails yields nothing."""
     nodes = list(every_node(bare.graph.node))
     bodies = sum(attribute.HasField("g") for node in nodes for attribute in node.attribute)
     # It copies what is known so far into every body.
@@ -82,7 +82,7 @@ def _values(graph: GraphProto, depth: int) -> Iterator[tuple[str, TypeProto]]:
         if info.name and info.type.WhichOneof("value") is not None:
             yield info.name, info.type
     for tensor in graph.initializer:
-        yield tensor.name, _tensor_type(tensor.data_type, tensor.dims)
+        yield tensor.name, tensor_type(tensor.data_type, tensor.dims)
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
@@ -104,13 +104,14 @@ def _bare(model: ModelProto) -> ModelProto:
         if tensor.data_location == TensorProto.DEFAULT and tensor.ByteSize() <= _LARGEST_KEPT:
             bare.graph.initializer.append(tensor)
         elif tensor.name not in given:
-            bare.graph.input.add(name=tensor.name, type=_tensor_type(tensor.data_type, tensor.dims))
+            bare.graph.input.add(name=tensor.name, type=tensor_type(tensor.data_type, tensor.dims))
     for sparse in graph.sparse_initializer:
         if sparse.values.name not in given:
-            declared = _tensor_type(sparse.values.data_type, sparse.dims)
+            declared = tensor_type(sparse.values.data_type, sparse.dims)
             bare.graph.input.add(name=sparse.values.name, type=declared)
     return bare
 
 
-def _tensor_type(number: int, dims: object) -> TypeProto:
+def tensor_type(number: int, dims: object) -> TypeProto:
+    """Return the type of a constant."""
     return onnx.helper.make_tensor_type_proto(number, list(dims))  # type: ignore[call-overload]

@@ -18,6 +18,7 @@ from services.engine.domain.decompose.walk import unsupported
 from services.engine.domain.explanation import MOST_NODES, Fault, NodeText
 from services.engine.domain.graph import Node
 from services.engine.domain.registry import REGISTRY
+from services.engine.reading.contrib.expansion import without_contrib
 from services.engine.reading.expansion import expanded
 from services.engine.reading.external import ExternalFiles
 from services.engine.reading.functions import inlined
@@ -319,7 +320,7 @@ class _Faults:
             changed = ModelProto()
             changed.CopyFrom(plain)
             plain, opsets = changed, modernised(changed, opsets)
-        return expanded(plain, opsets), opsets
+        return expanded(without_contrib(plain, opsets, self._refuse), opsets), opsets
 
     def _refuse(self, node: NodeProto, position: int, error: Invalid) -> None:
         name, text = node.name or f"#{position}", str(error)

@@ -16,6 +16,7 @@ from libs.common.sizes import size_text
 from services.engine.domain.check_graph import check_graph
 from services.engine.domain.graph import Graph
 from services.engine.reading import limits
+from services.engine.reading.contrib.expansion import without_contrib
 from services.engine.reading.expansion import expanded
 from services.engine.reading.external import ExternalFiles
 from services.engine.reading.functions import inlined
@@ -48,7 +49,7 @@ def read_model(
     """
     model = inlined(parsed(data))
     opsets = modernised(model, opsets_of(model))
-    model = expanded(model, opsets)
+    model = expanded(without_contrib(model, opsets), opsets)
     graph = model.graph
     _check_sizes(graph)
     tensors = Tensors(ExternalFiles(folder))

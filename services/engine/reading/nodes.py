@@ -11,6 +11,8 @@ from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
 from services.engine.domain.graph import Attribute, Body, Node, Parameter
 from services.engine.reading import limits
+from services.engine.reading.contrib.operator import DOMAIN
+from services.engine.reading.contrib.registry import contrib_names
 from services.engine.reading.limits import LONGEST_NAME, LONGEST_TEXT, MOST_ITEMS, MOST_NODES, shown
 from services.engine.reading.ordering import sorted_nodes
 from services.engine.reading.tensors import Array, Tensors, tensor_name
@@ -109,19 +111,30 @@ class Nodes:
         key = domain, node.op_type
         if key not in self._known:
             self._known[key] = self._schema(domain, node.op_type, what)
-        check_node(node, self._known[key], what)
-        attributes = {
-            attribute.name: self._attribute(attribute, f"{what}: attribute {shown(attribute.name)}", depth)
-            for attribute in node.attribute
-        }
+        attributes = self.attributes(node, self._known[key], what, depth)
         operator = f"{domain}:{node.op_type}" if domain else node.op_type
         return Node(name, operator, tuple(node.input), tuple(node.output), attributes)
 
+    def attributes(
+        self, node: NodeProto, schema: onnx.defs.OpSchema, what: str, depth: int = 0
+    ) -> dict[str, Attribute]:
+        """Return a node's attributes; `what` names it.
+
+        Raises Invalid where it breaks its operator's schema.
+        """
+        check_node(node, schema, what)
+        return {
+            attribute.name: self._attribute(attribute, f"{what}: attribute {shown(attribute.name)}", depth)
+            for attribute in node.attribute
+        }
+
     def _schema(self, domain: str, operator: str, what: str) -> onnx.defs.OpSchema:
+        if domain == DOMAIN:
+            raise unknown_contrib(operator, what)
         if domain not in ("", *OTHERS):
             raise Invalid(
                 f"{what}: operators of domain {shown(domain)} are not supported; export the model with "
-                f"operators of ONNX's default domain, {', '.join(OTHERS)} only"
+                f"operators of ONNX's default domain, {', '.join((*OTHERS, DOMAIN))} only"
             )
         if domain not in self._opsets:
             raise Invalid(f"{what}: the model doesn't import the operators of domain {shown(domain)}")
@@ -185,6 +198,14 @@ class Nodes:
         return Body(graph.name[:LONGEST_NAME], parameters, tuple(outputs), found, nodes)
 
 
+def unknown_contrib(operator: str, what: str) -> Invalid:
+    """Return what is said of an operator of ONNX Runtime that isn't read."""
+    return Invalid(
+        f"{what}: operator {shown(operator)} of domain {DOMAIN!r} is not supported"
+        f"{did_you_mean(operator, contrib_names())}; docs/engine-operators.md lists those that are"
+    )
+
+
 def schema_of(domain: str, operator: str, version: int, what: str) -> onnx.defs.OpSchema:
     """Return ONNX's schema of an operator. Raises Invalid where that version of the domain has none."""
     try:
@@ -207,7 +228,7 @@ def schema_of(domain: str, operator: str, version: int, what: str) -> onnx.defs.
 
 def check_node(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> None:
     """Refuse inputs, outputs and attributes other than an operator's schema says."""
-    _check_counts(node, schema, what)
+    check_counts(node, schema, what)
     seen: set[str] = set()
     for attribute in node.attribute:
         if attribute.name in seen:
@@ -232,7 +253,8 @@ def _check_attribute(attribute: AttributeProto, schema: onnx.defs.OpSchema, what
         raise Invalid(f"{what} is of type {found}; it must be of type {wanted}")
 
 
-def _check_counts(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> None:
+def check_counts(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> None:
+    """Refuse a node with too few or too many inputs or outputs, or without one that it must have."""
     for kind, names, fewest, most in (
         ("inputs", node.input, schema.min_input, schema.max_input),
         ("outputs", node.output, schema.min_output, schema.max_output),

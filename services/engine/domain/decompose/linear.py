@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from libs.common.errors import Invalid
 from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.generation import arange
@@ -15,6 +16,8 @@ ONE = Extent.of(1)
 
 def product(b: Builder, x: Value, y: Value) -> Value:
     """Multiply as numpy's matmul does: vectors are a row on the left, a column on the right."""
+    if x.rank == 0 or y.rank == 0:
+        raise Invalid("a scalar can't be multiplied as a matrix")
     left = b.reshape(x, (ONE, *x.shape)) if x.rank == 1 else x
     right = b.reshape(y, (*y.shape, ONE)) if y.rank == 1 else y
     result = b.matmul(left, right)
@@ -25,10 +28,7 @@ def product(b: Builder, x: Value, y: Value) -> Value:
 
 
 def _matmul(call: Call) -> Value:
-    x, y = call.input(0), call.input(1)
-    if x.rank == 0 or y.rank == 0:
-        call.fail("a scalar can't be multiplied as a matrix")
-    return product(call.builder, x, y)
+    return product(call.builder, call.input(0), call.input(1))
 
 
 def _gemm(call: Call) -> Value:

@@ -35,6 +35,8 @@ def _along(call: Call, x: Value, values: Value) -> Value:
     b = call.builder
     if values.rank == 0 or values.shape == (ONE,):
         return b.reshape(values, ())
+    if x.rank == 0:
+        call.fail(f"scales or zero points {values} don't fit {x}")
     block = call.integer("block_size", 0)
     if values.rank == 1 and not block:
         axis = call.axis(call.integer("axis", 1), x.rank) if x.rank > 1 or call.opset < 13 else 0

@@ -79,7 +79,7 @@ def test_every_operator_that_cant_be_read_is_named() -> None:
     found = told(
         model(
             node("Rleu", ["x"], ["a"], name="first"),
-            node("FusedMatMul", ["a", "a"], ["b"], name="second", domain="com.microsoft"),
+            node("FusedMatMull", ["a", "a"], ["b"], name="second", domain="com.microsoft"),
             node("Relu", ["b"], ["c"], name="third", alpha=1.0),
             node("Gradient", ["x"], ["d"], domain="ai.onnx.preview.training", xs=["x"], y="c"),
             node("Tanh", ["c"], ["e"], name="fine"),
@@ -88,13 +88,13 @@ def test_every_operator_that_cant_be_read_is_named() -> None:
     )
     assert faults(found) == [
         ("first", "Rleu"),
-        ("second", "com.microsoft:FusedMatMul"),
+        ("second", "com.microsoft:FusedMatMull"),
         ("third", "Relu"),
         ("#3", "ai.onnx.preview.training:Gradient"),
     ]
     reasons = [fault.reason for fault in found.faults]
     assert "did you mean 'Relu'" in reasons[0]
-    assert "domain 'com.microsoft'" in reasons[1]
+    assert "domain 'com.microsoft' is not supported; did you mean 'FusedMatMul'" in reasons[1]
     assert "'alpha' is not one of the operator's" in reasons[2]
     assert "is not supported" in reasons[3]
     assert not found.complete
