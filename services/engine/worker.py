@@ -57,7 +57,7 @@ def _make(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     # Only now: what these import takes memory and time that should count.
     from libs.runtime.codec import encode
     from services.engine.domain.origins_json import origins_to_json
-    from services.engine.peers import EVALUATOR, Peer
+    from services.engine.peers import Peer
     from services.engine.pipeline import Stages, compile_model
     from services.engine.verify import verify
 
@@ -75,7 +75,7 @@ def _make(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
             lambda: verify(compiled.plan, peer.run, seed, peer.second_opinion),
             lambda found: (
                 f"{found.comparisons} comparisons with {peer.name}, largest error {found.max_error:.1e}"
-                + (f"; {EVALUATOR} overruled it in {found.overruled}" if found.overruled else "")
+                + (f"; overruled in {found.overruled} by a second opinion" if found.overruled else "")
             ),
         )
     plan = encode(compiled.plan)

@@ -25,6 +25,7 @@ from libs.runtime.program import Program
 from services.engine.peers import Peer
 from services.engine.pipeline import Stages, compile_model
 from services.engine.testing_models import attention, conv_net, embedding, mlp
+from services.engine.verify import verify
 
 MODELS = {"attention": attention, "conv_net": conv_net, "embedding": embedding, "mlp": mlp}
 Feed = dict[str, Any]
@@ -66,17 +67,17 @@ def optimised(model: bytes, folder: Path) -> bytes:
     return (folder / "optimised.onnx").read_bytes()
 
 
-def quantised(model: bytes, folder: Path, way: str) -> bytes:
+def quantised(model: bytes, folder: Path, way: str, *, reduce_range: bool = True) -> bytes:
     logging.getLogger().setLevel(logging.ERROR)
     source, target = folder / "model.onnx", folder / "quantised.onnx"
     source.write_bytes(model)
     if way == "dynamic":
         quantize_dynamic(source, target, weight_type=QuantType.QUInt8)
     else:
-        type_ = QuantType.QInt8 if "signed" in way else QuantType.QUInt8
+        type_ = QuantType.QInt8 if way == "signed" else QuantType.QUInt8
         form = QuantFormat.QDQ if "pairs" in way else QuantFormat.QOperator
         # Weights of 7 bits: its sums of products of 8 overflow on some processors.
-        options = {"activation_type": type_, "weight_type": type_, "reduce_range": True}
+        options = {"activation_type": type_, "weight_type": type_, "reduce_range": reduce_range}
         quantize_static(source, target, Reader(model), quant_format=form, **options)
     return target.read_bytes()
 
@@ -127,3 +128,12 @@ def test_it_agrees(name: str, way: str, tmp_path: Path) -> None:
     if "optimised" in (kind, then):
         model = optimised(model, tmp_path)
     agrees(model, *FOUND.get((name, way), ()))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_weights_of_8_bits_pass_on_every_processor(name: str, tmp_path: Path) -> None:
+    model = quantised(MODELS[name](), tmp_path, "signed weights", reduce_range=False)
+    peer = Peer(model)
+    plan = compile_model(model, {}, "a test", Stages(lambda stage: None)).plan
+    assert verify(plan, peer.run, 5, peer.second_opinion).comparisons >= 2
