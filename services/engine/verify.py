@@ -32,6 +32,7 @@ MAX_MEMORY_BYTES = 256 * 1024**2
 """Sizes of dimensions that take more for a call aren't tried, but for the smallest."""
 MAX_CALCULATIONS = 4_000_000_000
 """Sizes of dimensions that take more for a call aren't tried, but for the smallest."""
+_PEERS = "ONNX Runtime, or with onnx's evaluator where that lacks something,"
 Array = npt.NDArray[Any]
 
 
@@ -241,7 +242,7 @@ def _at(sizes: Mapping[str, int]) -> str:
 
 def _disagrees(text: str, sizes: Mapping[str, int]) -> Precondition:
     return Precondition(
-        f"the plan disagrees with ONNX Runtime{_at(sizes)}: {text}; this is a fault of the engine, "
+        f"the plan disagrees with {_PEERS}{_at(sizes)}: {text}; this is a fault of the engine, "
         "please report it with the model",
         reason="PLAN_DISAGREES",
     )

@@ -93,7 +93,7 @@ def run_all(trial: Trial, seeds: Sequence[int], timeout_s: float) -> Iterator[Ou
         process = context.Process(target=_work, args=(trial, seeds[place:], theirs), daemon=True)
         process.start()
         theirs.close()
-        what = "crashed"
+        what = ""
         try:
             while place < len(seeds):
                 if not wait([ours], timeout_s):
@@ -102,6 +102,8 @@ def run_all(trial: Trial, seeds: Sequence[int], timeout_s: float) -> Iterator[Ou
                 try:
                     is_good, text = ours.recv()
                 except EOFError:
+                    process.join()
+                    what = f"crashed, exit {process.exitcode}"
                     break
                 yield Outcome(seeds[place], is_good, text)
                 place += 1
@@ -110,7 +112,7 @@ def run_all(trial: Trial, seeds: Sequence[int], timeout_s: float) -> Iterator[Ou
             process.join()
             ours.close()
         if place < len(seeds):
-            yield Outcome(seeds[place], False, f"{what}, exit {process.exitcode}")
+            yield Outcome(seeds[place], False, what)
             place += 1
 
 
