@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,8 @@ from libs.runtime.plan import Plan
 from libs.runtime.program import Program
 from services.engine.domain.explanation import Explanation
 from services.engine.feeds import feeds, shapes_at
-from services.engine.peers import Feed
+from services.engine.peers import Run
 from services.engine.verify import difference, draws_random_numbers
-
-Run = Callable[[Feed], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
