@@ -33,13 +33,13 @@ from libs.common.sizes import size_text
 from libs.runtime.loading import load_plan
 from libs.runtime.plan import Plan
 from libs.runtime.program import Program
-from services.engine.comparison import Outcome, Run, Side, run_both
+from services.engine.comparison import Outcome, Side, run_both
 from services.engine.convert_explanation import explanation
 from services.engine.domain.explain import explain
 from services.engine.domain.explanation import Explanation, Origins
 from services.engine.domain.limits import MAX_MODEL_BYTES, MAX_PLAN_BYTES, check_dimensions
 from services.engine.domain.sizing import sizes_of
-from services.engine.peers import Feed, Peer
+from services.engine.peers import Feed, Peer, Run
 from services.engine.pipeline import Stages, compile_model
 from services.engine.reading.inspection import inspect_model
 
