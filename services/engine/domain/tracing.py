@@ -23,8 +23,9 @@ from services.engine.domain.builder import Builder
 from services.engine.domain.composed import Composed
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.extents import Extent
-from services.engine.domain.flow import Round, Thing
 from services.engine.domain.graph import LooseTensor
+from services.engine.domain.held_types import Thing
+from services.engine.domain.loops import Round
 from services.engine.domain.program import Program, ValueType
 from services.engine.domain.reference import Array
 from services.engine.domain.values import Move, Value, extents
