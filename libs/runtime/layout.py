@@ -1,22 +1,21 @@
 """Where everything of a plan lies once the sizes of its dimensions are known, and that it is in bounds.
 
-This is the whole of memory safety: every view, region and placement is checked here, in integers that can't
-overflow, before the first step runs. Needs neither numpy nor protobuf. The plan must have passed
-`libs.runtime.check`.
+This is the whole of memory safety: every view, region and placement is checked here (who may lie over whom:
+`overlaps`), in integers that can't overflow, before the first step runs. Needs neither numpy nor protobuf.
+The plan must have passed `libs.runtime.check`.
 """
 
 import math
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
 from libs.common.errors import Exhausted, Invalid
 from libs.common.sizes import size_text
 from libs.runtime.atomic import ATOMICS, Atomic
-from libs.runtime.elements import ITEM_BYTES, family
+from libs.runtime.elements import ITEM_BYTES
 from libs.runtime.extents import LIMIT, evaluate, formulas
 from libs.runtime.faults import BAD_INPUT, TOO_MUCH_MEMORY, bad_input, bad_plan
+from libs.runtime.overlaps import check_overlaps
 from libs.runtime.plan import Compute, Plan, Raster, View
 
 ALIGNMENT = 64
@@ -164,7 +163,8 @@ class _Resolver:
             self._steps.append(
                 self._compute(kind, where) if isinstance(kind, Compute) else self._raster(kind, where)
             )
-        self._check_overlaps(offsets)
+        sizes_bytes = [self._bytes(tensor) for tensor in range(len(plan.tensors))]
+        check_overlaps(plan, offsets, sizes_bytes, self._reads_whole)
         return Layout(
             sizes=self._sizes,
             shapes=self._shapes,
@@ -311,69 +311,9 @@ class _Resolver:
             raise bad_plan(where, text)
         return RasterLayout(step.output, tuple(moves), step.fill)
 
-    def _check_overlaps(self, offsets: Sequence[int | None]) -> None:
-        """Refuse two tensors in one place of which both are needed at some time.
-
-        An output may take the place of what its step is the last to read, where the operator allows it; not
-        that of an input of the plan, which a runtime may read where its caller has it.
-        A sweep over the steps that keeps the living tensors in order of their place: since they don't
-        overlap, a new one can only touch its neighbours.
-        """
-        births, deaths = self._lifetimes()
-        replaced: set[int] = set()
-        ends: list[tuple[int, int]] = []
-        alive: list[tuple[int, int]] = []
-        for tensor in sorted(births, key=births.__getitem__):
-            now = births[tensor]
-            while ends and ends[0][0] < now:
-                _, gone = heappop(ends)
-                if gone not in replaced:
-                    del alive[bisect_left(alive, (offsets[gone] or 0, gone))]
-            start, size = offsets[tensor], self._bytes(tensor)
-            if start is None or size == 0:
-                continue
-            at = bisect_left(alive, (start, tensor))
-            for begin, other in alive[max(at - 1, 0) : at + 1]:
-                if begin < start + size and start < begin + self._bytes(other):
-                    done = births[other] >= 0 and deaths[other] == now
-                    exactly = (begin, self._bytes(other)) == (start, size)
-                    if not (done and exactly and self._in_place(now, tensor, other)):
-                        raise bad_plan(
-                            f"tensors[{tensor}]", f"overlaps tensors[{other}], which is still needed"
-                        )
-                    replaced.add(other)
-                    alive.remove((begin, other))
-            insort(alive, (start, tensor))
-            heappush(ends, (deaths[tensor], tensor))
-
-    def _in_place(self, step: int, output: int, taken: int) -> bool:
-        """Tell whether a step may write its output over a tensor of as many bytes that it reads."""
+    def _reads_whole(self, step: int, place: int) -> bool:
         layout = self._steps[step]
-        if not isinstance(layout, ComputeLayout):
-            return False
-        atomic, type_ = layout.atomic, self._plan.tensors[output].type
-        return family(type_) in atomic.in_place and all(
-            place in atomic.replaceable and view.whole
-            for place, view in enumerate(layout.inputs)
-            if view.tensor == taken
-        )
-
-    def _lifetimes(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the step that writes each tensor (-1 for inputs), and the last that reads it."""
-        births = {port.tensor: -1 for port in self._plan.inputs}
-        deaths = dict(births)
-        for index, step in enumerate(self._plan.steps):
-            kind = step.kind
-            if isinstance(kind, Compute):
-                views, output = kind.inputs, kind.outputs[0]
-            else:
-                views, output = tuple(region.source for region in kind.regions), kind.output
-            births[output] = deaths[output] = index
-            for view in views:
-                deaths[view.tensor] = index
-        for port in self._plan.outputs:
-            deaths[port.tensor] = len(self._plan.steps)
-        return births, deaths
+        return isinstance(layout, ComputeLayout) and layout.inputs[place].whole
 
     def _named_sizes(self) -> str:
         pairs = zip(self._plan.dimensions, self._sizes, strict=True)

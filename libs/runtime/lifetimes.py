@@ -1,9 +1,9 @@
-"""When the registers of a composition are done with, so that what they hold can go early."""
+"""When tensors of a straight plan, and registers of a composition, are done with: what they hold can go."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from libs.runtime.plan import Action, Block, Branch, Composition, Host, Loop, Run
+from libs.runtime.plan import Action, Block, Branch, Composition, Compute, Host, Loop, Plan, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,27 @@ class BlockLifetimes:
 
     after: Sequence[tuple[int, ...]]
     at_end: tuple[int, ...]
+
+
+def tensor_lifetimes(plan: Plan) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the step that writes each tensor (-1 for inputs), and the last that needs it.
+
+    Outputs are needed after the last step: at `len(plan.steps)`. Constants have no birth.
+    """
+    births = {port.tensor: -1 for port in plan.inputs}
+    deaths = dict(births)
+    for index, step in enumerate(plan.steps):
+        kind = step.kind
+        if isinstance(kind, Compute):
+            views, output = kind.inputs, kind.outputs[0]
+        else:
+            views, output = tuple(region.source for region in kind.regions), kind.output
+        births[output] = deaths[output] = index
+        for view in views:
+            deaths[view.tensor] = index
+    for port in plan.outputs:
+        deaths[port.tensor] = len(plan.steps)
+    return births, deaths
 
 
 def lifetimes(composition: Composition) -> Sequence[BlockLifetimes]:

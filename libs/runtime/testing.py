@@ -9,7 +9,6 @@ Program(plan.build()).run({"x": [[1, 1, 1, 1]]})   # y is [[1, 2, 3, 4]]
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -231,9 +230,3 @@ def linear_plan(weights: npt.ArrayLike, bias: float = 0.0) -> Plan:
     total = builder.compute("add", [power, one], [batch])
     builder.output("probability", builder.compute("div", [one, total], [batch]))
     return builder.build()
-
-
-def with_tensor(plan: Plan, index: int, tensor: Tensor) -> Plan:
-    """Return the plan with one tensor replaced."""
-    tensors = (*plan.tensors[:index], tensor, *plan.tensors[index + 1 :])
-    return replace(plan, tensors=tensors)

@@ -17,8 +17,9 @@ from libs.runtime.kernels import DataFault
 from libs.runtime.plan import DataType, Host
 from libs.runtime.program import Program
 from services.engine.domain.assemble import register_type
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.composed import Composed, HostInstruction
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.extents import Extent
 from services.engine.domain.graph import Graph, Node
 from services.engine.domain.program import ValueType
 from services.engine.pipeline import Stages, compile_model

@@ -9,7 +9,8 @@ import numpy as np
 
 from libs.runtime.atomic import ATOMICS
 from libs.runtime.plan import DataType
-from services.engine.domain.extents import Bounds, Extent, contiguous_strides, product
+from services.engine.domain.bounds import Bounds
+from services.engine.domain.extents import Extent, contiguous_strides, product
 from services.engine.domain.program import (
     ComputeInstruction,
     Instruction,

@@ -11,9 +11,10 @@ import numpy as np
 from libs.runtime.plan import Plan
 from libs.runtime.program import Program as Runner
 from services.engine.domain.assemble import assemble
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.check_program import check_program
 from services.engine.domain.composed import Composed
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.extents import Extent
 from services.engine.domain.lower import lower
 from services.engine.domain.merge import merge
 from services.engine.domain.partition import partition

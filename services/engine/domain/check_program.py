@@ -13,7 +13,8 @@ from libs.common.errors import Internal
 from libs.runtime.atomic import ATOMICS, Atomic
 from libs.runtime.elements import family, same_bits
 from libs.runtime.plan import DataType
-from services.engine.domain.extents import Bounds, Extent, product
+from services.engine.domain.bounds import Bounds
+from services.engine.domain.extents import Extent, product
 from services.engine.domain.program import (
     ComputeInstruction,
     Instruction,

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.bounds import Bounds
+from services.engine.domain.extents import Extent
 from services.engine.domain.graph import LooseTensor, OptionalOf, SequenceOf
 from services.engine.domain.program import (
     ComputeInstruction,

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from libs.runtime.atomic import RASTER
 from libs.runtime.elements import ITEM_BYTES
 from libs.runtime.extents import evaluate, formulas
+from libs.runtime.lifetimes import tensor_lifetimes
 from libs.runtime.plan import (
     Action,
     Branch,
@@ -354,15 +355,7 @@ class _Part:
         return tuple(self.tensor(port.name, port.tensor) for port in ports)
 
     def _lives(self) -> list[Life]:
-        births = {port.tensor: -1 for port in self.plan.inputs}
-        deaths = dict(births)
-        for index, step in enumerate(self.plan.steps):
-            kind = step.kind
-            views = kind.inputs if isinstance(kind, Compute) else [each.source for each in kind.regions]
-            for tensor in kind.outputs if isinstance(kind, Compute) else (kind.output,):
-                births[tensor] = deaths[tensor] = index
-            deaths.update((view.tensor, index) for view in views)
-        deaths.update((port.tensor, len(self.plan.steps)) for port in self.plan.outputs)
+        births, deaths = tensor_lifetimes(self.plan)
         for index, step in enumerate(self.plan.steps):
             if isinstance(step.kind, Compute):
                 place = self._place(step.kind.outputs[0])

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.builder import Builder
 from services.engine.domain.composed import Composed
 from services.engine.domain.decompose.walk import Walk
-from services.engine.domain.extents import Bounds, Extent
-from services.engine.domain.flow import Thing
+from services.engine.domain.extents import Extent
 from services.engine.domain.graph import Graph, InputType
+from services.engine.domain.held_types import Thing
 from services.engine.domain.program import Program, ValueType
 from services.engine.domain.tracing import Traced, inline, of_inputs
 from services.engine.domain.values import Value

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from libs.runtime.plan import DataType
-from services.engine.domain.extents import Bounds
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.program import ValueType
 
 

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from libs.common.errors import Invalid
 from libs.runtime.plan import DataType
-from services.engine.domain.flow import Flow, Thing, joined, loose
+from services.engine.domain.atomics import Atomics
 from services.engine.domain.graph import LooseTensor, OptionalOf, SequenceOf
+from services.engine.domain.held_types import Thing, joined, loose
 from services.engine.domain.values import Held, Value
 
 
-class Lists(Flow):
-    """The part of `Builder` that knows sequences."""
+class Lists(Atomics):
+    """The part of `Builder` that knows sequences and optionals."""
+
+    def sequence(self, items: Sequence[Thing], element: LooseTensor | SequenceOf | None = None) -> Held:
+        """Return a sequence of what is at hand; it costs nothing until something reads it that has to run."""
+        known = tuple(items)
+        types = [loose(item) for item in known]
+        common = types[0] if types else element
+        for type_ in types[1:]:
+            common = joined(common, type_)
+        return Held(SequenceOf(common), known)
+
+    def optional(self, item: Thing | None, element: LooseTensor | SequenceOf | None = None) -> Held:
+        """Return an optional with `item`, or with nothing."""
+        if item is None:
+            return Held(OptionalOf(element), ())
+        type_ = loose(item)
+        return Held(OptionalOf(None if isinstance(type_, OptionalOf) else type_), (item,))
+
+    def _made_of_items(self, held: Held) -> Held:
+        type_ = held.type
+        assert held.items is not None
+        (made,) = self.host("sequence_empty", (), [type_])
+        for item in held.items:
+            (made,) = self.host("sequence_insert", (made, item), [type_])
+        assert isinstance(made, Held)
+        return made
 
     def length(self, held: Thing) -> Value:
         """Return how many items a sequence (or optional) has, an int64 scalar."""
@@ -86,14 +114,6 @@ class Lists(Flow):
         if not isinstance(held, Held) or isinstance(held.type, LooseTensor):
             raise Invalid(f"{held} is not a sequence")
         return held
-
-    def integer(self, value: int) -> Value:
-        """Return one int64 that is known."""
-        return self.scalar(value, DataType.INT64)
-
-    def scalar(self, value: float, type_: DataType) -> Value:
-        """Return one number as a value of no axes."""
-        raise NotImplementedError
 
 
 def _known(position: Value | None, default: int) -> int:

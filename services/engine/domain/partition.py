@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from libs.runtime.plan import Action, Block, Branch, Host, Loop, Run, SizeSource
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.composed import (
     AnyInstruction,
     BlockCode,
@@ -25,7 +26,7 @@ from services.engine.domain.composed import (
     sizes_in,
     written_by,
 )
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.extents import Extent
 from services.engine.domain.merge.rewrite import joined_origin, with_views
 from services.engine.domain.program import (
     ComputeInstruction,

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from libs.runtime.plan import DataType
-from services.engine.domain.extents import Bounds, Extent, contiguous_strides
+from services.engine.domain.bounds import Bounds
+from services.engine.domain.extents import Extent, contiguous_strides
 
 
 @dataclass(frozen=True, slots=True)

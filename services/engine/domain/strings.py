@@ -14,13 +14,13 @@ from libs.common.errors import Invalid
 from libs.runtime.plan import DataType
 from services.engine.domain.extents import Extent
 from services.engine.domain.graph import LooseTensor
-from services.engine.domain.lists import Lists
+from services.engine.domain.host import Host
 from services.engine.domain.program import ValueType
 from services.engine.domain.reference import Array
 from services.engine.domain.values import Value
 
 
-class Strings(Lists):
+class Strings(Host):
     """The part of `Builder` that knows strings."""
 
     def places(self, *arrays: Value) -> list[Value]:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from libs.common.errors import Invalid
 from services.engine.domain import extents
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.bounds import Bounds
+from services.engine.domain.extents import Extent
 
 Elements = npt.NDArray[np.object_]
 """An array whose elements are extents."""

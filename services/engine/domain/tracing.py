@@ -18,12 +18,14 @@ from libs.compute import backend as compute
 from libs.compute.tensor import Tensor, asarray
 from libs.runtime.plan import DataType
 from services.engine.domain import symbolic
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.builder import Builder
 from services.engine.domain.composed import Composed
 from services.engine.domain.decompose.generation import arange
-from services.engine.domain.extents import Bounds, Extent
-from services.engine.domain.flow import Round, Thing
+from services.engine.domain.extents import Extent
 from services.engine.domain.graph import LooseTensor
+from services.engine.domain.held_types import Thing
+from services.engine.domain.loops import Round
 from services.engine.domain.program import Program, ValueType
 from services.engine.domain.reference import Array
 from services.engine.domain.values import Move, Value, extents

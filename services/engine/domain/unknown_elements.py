@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from libs.runtime import plan as plans
 from services.engine.domain.composed import Composed, HeldType
-from services.engine.domain.flow import joined
 from services.engine.domain.graph import OptionalOf, SequenceOf
+from services.engine.domain.held_types import joined
 from services.engine.domain.program import ValueType
 
 

@@ -175,16 +175,6 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
-def broadcast_strides(shape: Shape, wanted: Shape) -> Shape:
-    """Return strides that read an array of `shape` as one of `wanted`: 0 where it repeats."""
-    strides = contiguous_strides(shape)
-    missing = len(wanted) - len(shape)
-    return (Extent.of(0),) * missing + tuple(
-        Extent.of(0) if size.constant == 1 and target.constant != 1 else stride
-        for size, target, stride in zip(shape, wanted[missing:], strides, strict=True)
-    )
-
-
 def permuted_strides(shape: Shape, order: tuple[int, ...]) -> Shape:
     """Return strides that read an array of `shape` with its axes in another order."""
     strides = contiguous_strides(shape)

@@ -10,6 +10,7 @@ import numpy as np
 from libs.common.errors import Invalid
 from libs.runtime.plan import DataType
 from services.engine.domain import reference, symbolic
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.composed import (
     AnyInstruction,
     BlockCode,
@@ -18,7 +19,7 @@ from services.engine.domain.composed import (
     HeldType,
     Source,
 )
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.extents import Extent
 from services.engine.domain.graph import InputType, LooseTensor
 from services.engine.domain.program import (
     ComputeInstruction,

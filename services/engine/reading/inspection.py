@@ -51,7 +51,6 @@ _BITS: Mapping[int, int] = {
     TensorProto.COMPLEX128: 128,
 }
 """Of an element; 8 of all others."""
-_CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 
 
 @dataclass(frozen=True, slots=True)

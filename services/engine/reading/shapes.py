@@ -9,7 +9,8 @@ from onnx import TensorShapeProto, ValueInfoProto
 
 from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.bounds import Bounds
+from services.engine.domain.extents import Extent
 from services.engine.domain.graph import InputType
 from services.engine.domain.program import ValueType
 from services.engine.reading.limits import MOST_AXES, MOST_DIMENSIONS, shown

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from libs.runtime.plan import DataType
 from services.engine.domain.decompose.operator import Call, Operator, Scope
 from services.engine.domain.extents import Extent
-from services.engine.domain.flow import Round, Thing
 from services.engine.domain.graph import SequenceOf
+from services.engine.domain.held_types import Thing
+from services.engine.domain.loops import Round
 from services.engine.domain.values import Held, Value
 
 ONE = Extent.of(1)

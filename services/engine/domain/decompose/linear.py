@@ -8,7 +8,7 @@ from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent
-from services.engine.domain.flow import Thing
+from services.engine.domain.held_types import Thing
 from services.engine.domain.values import Value, count
 
 ONE = Extent.of(1)

@@ -7,7 +7,7 @@ from services.engine.domain import symbolic
 from services.engine.domain.decompose.axes import flags_of, is_open, kept_sizes
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides, product
-from services.engine.domain.flow import Thing
+from services.engine.domain.held_types import Thing
 from services.engine.domain.values import MOST_AXES, Move, Shape, Value, shape_text
 
 ONE, ZERO = Extent.of(1), Extent.of(0)

@@ -14,8 +14,8 @@ from libs.common.suggest import did_you_mean
 from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
 from services.engine.domain.extents import Extent
-from services.engine.domain.flow import Thing
 from services.engine.domain.graph import Attribute, Body, LooseTensor, Node, SequenceOf
+from services.engine.domain.held_types import Thing
 from services.engine.domain.reference import Array
 from services.engine.domain.values import FLOATS, Value, static
 

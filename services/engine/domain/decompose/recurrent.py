@@ -14,7 +14,7 @@ from services.engine.domain.decompose.activation import bent_by
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides
-from services.engine.domain.flow import Thing
+from services.engine.domain.held_types import Thing
 from services.engine.domain.values import Move, Value
 
 ONE, ZERO = Extent.of(1), Extent.of(0)

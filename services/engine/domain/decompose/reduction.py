@@ -19,7 +19,8 @@ from services.engine.domain.decompose.axes import (
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides, product
-from services.engine.domain.flow import Round, Thing
+from services.engine.domain.held_types import Thing
+from services.engine.domain.loops import Round
 from services.engine.domain.values import FLOATS, Move, Value, extreme
 
 

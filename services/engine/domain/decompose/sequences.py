@@ -10,8 +10,9 @@ from services.engine.domain.decompose.control import single
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
 from services.engine.domain.extents import Extent, contiguous_strides
-from services.engine.domain.flow import Round, Thing
 from services.engine.domain.graph import LooseTensor, OptionalOf, SequenceOf
+from services.engine.domain.held_types import Thing
+from services.engine.domain.loops import Round
 from services.engine.domain.values import Held, Value
 
 ONE, ZERO = Extent.of(1), Extent.of(0)

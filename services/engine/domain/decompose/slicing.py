@@ -8,12 +8,13 @@ import numpy as np
 
 from libs.runtime.plan import DataType
 from services.engine.domain import symbolic
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.axes import flags_of, is_open
 from services.engine.domain.decompose.control import single
 from services.engine.domain.decompose.generation import arange
 from services.engine.domain.decompose.operator import Call, Operator
-from services.engine.domain.extents import Bounds, Extent, contiguous_strides
+from services.engine.domain.extents import Extent, contiguous_strides
 from services.engine.domain.values import Move, Value, static
 
 ZERO = Extent.of(0)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from libs.common.errors import Invalid
 from services.engine.domain.decompose.walk import Walk
 from services.engine.domain.explanation import Fault
-from services.engine.domain.flow import Thing
 from services.engine.domain.graph import Body, Graph, Node
+from services.engine.domain.held_types import Thing
 
 
 def survey(graph: Graph) -> tuple[Fault, ...]:

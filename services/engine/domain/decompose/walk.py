@@ -12,8 +12,8 @@ from libs.runtime.plan import DataType
 from services.engine.domain.builder import Builder
 from services.engine.domain.composed import Composed
 from services.engine.domain.decompose.operator import Call, Operator
-from services.engine.domain.flow import Thing
 from services.engine.domain.graph import Body, Constant, Graph, Node
+from services.engine.domain.held_types import Thing
 from services.engine.domain.program import Program
 from services.engine.domain.registry import REGISTRY
 from services.engine.domain.values import FLOATS, STORED_FLOATS, Held, Value

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.engine.domain import symbolic
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.builder import Builder
 from services.engine.domain.decompose.operator import Call
-from services.engine.domain.extents import Bounds, Extent, contiguous_strides
+from services.engine.domain.extents import Extent, contiguous_strides
 from services.engine.domain.values import Move, Shape, Value
 
 ZERO = Extent.of(0)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.check_program import MAX_RANK
-from services.engine.domain.extents import Bounds, Extent, contiguous_strides
+from services.engine.domain.extents import Extent, contiguous_strides
 from services.engine.domain.merge.digits import Digit, Weight, carry, digits_of
 from services.engine.domain.merge.regions import Lane, canonical, lanes_of, ordered, region_of
 from services.engine.domain.program import MoveRegion, RasterInstruction, ValueView, whole

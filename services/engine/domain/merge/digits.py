@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.engine.domain.extents import Atom, Bounds, Extent
+from services.engine.domain.bounds import Bounds
+from services.engine.domain.extents import Atom, Extent
 
 _MOST_DIVISIONS = 32
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.bounds import Bounds
+from services.engine.domain.extents import Extent
 from services.engine.domain.program import MoveRegion, ValueView, ViewAxis
 
 

@@ -10,8 +10,8 @@ from collections.abc import Container
 from dataclasses import replace
 
 from libs.runtime.atomic import ATOMICS
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.check_program import MAX_RANK
-from services.engine.domain.extents import Bounds
 from services.engine.domain.merge.compose import MAX_REGIONS, compose_region, compose_view
 from services.engine.domain.merge.regions import canonical, is_dense
 from services.engine.domain.merge.rewrite import joined_origin, without_dead

@@ -1,6 +1,6 @@
-"""When registers are done with."""
+"""When registers and tensors are done with."""
 
-from libs.runtime.lifetimes import lifetimes
+from libs.runtime.lifetimes import lifetimes, tensor_lifetimes
 from libs.runtime.plan import (
     Action,
     Block,
@@ -13,6 +13,7 @@ from libs.runtime.plan import (
     Register,
     TensorType,
 )
+from libs.runtime.testing import PlanBuilder
 
 
 def length(given: int, made: int) -> Action:
@@ -56,3 +57,14 @@ def test_parameters_of_a_block_without_actions_are_cleared_by_who_runs_it() -> N
     outer = Block((), (Action(Loop(None, None, 1, (0,), (9,))),), ())
     found = lifetimes(composition(outer, Block((2, 3, 4), (), (3, 0)), output=9))
     assert sorted(found[1].at_end) == [2, 3, 4]
+
+
+def test_a_tensor_lives_from_the_step_that_writes_it_to_the_last_that_needs_it() -> None:
+    plan = PlanBuilder()
+    x, unread = plan.input("x", [4]), plan.input("unread", [4])
+    y = plan.compute("neg", [x], [4])
+    z = plan.compute("add", [x, plan.constant([1.0, 2.0, 3.0, 4.0])], [4])
+    plan.output("y", y)
+    births, deaths = tensor_lifetimes(plan.build())
+    assert births == {x: -1, unread: -1, y: 0, z: 1}
+    assert {tensor: deaths[tensor] for tensor in births} == {x: 1, unread: -1, y: 2, z: 1}

@@ -3,7 +3,8 @@ import pytest
 
 from libs.common.errors import Invalid
 from libs.runtime.plan import DataType
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.bounds import Bounds
+from services.engine.domain.extents import Extent
 from services.engine.domain.program import (
     ComputeInstruction,
     MoveRegion,

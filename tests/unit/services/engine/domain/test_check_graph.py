@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from libs.common.errors import Invalid
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.check_graph import check_graph
-from services.engine.domain.extents import Bounds
 from services.engine.domain.graph import Body, Node, Parameter
 from services.engine.testing import graph_of
 

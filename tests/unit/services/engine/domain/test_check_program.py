@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from libs.runtime.plan import DataType
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.check_program import BadProgram, check_program
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.extents import Extent
 from services.engine.domain.program import (
     ComputeInstruction,
     NamedValue,

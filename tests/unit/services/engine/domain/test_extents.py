@@ -5,14 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.runtime import extents as runtime_extents
-from services.engine.domain.extents import (
-    Bounds,
-    Extent,
-    contiguous_strides,
-    maximum,
-    minimum,
-    product,
-)
+from services.engine.domain.bounds import Bounds
+from services.engine.domain.extents import Extent, contiguous_strides, maximum, minimum, product
 from services.engine.domain.table import ExtentTable
 
 N, M = Extent.dimension("n"), Extent.dimension("m")
@@ -84,21 +78,6 @@ def test_equal_sums_have_one_form(first, second) -> None:
 )
 def test_quotients_are_exact_or_none(extent: Extent, divisor: Extent, quotient: Extent | None) -> None:
     assert extent.exact_quotient(divisor) == quotient
-
-
-def test_bounds_of_products_and_floors_are_tight() -> None:
-    assert BOUNDS.range((N - 1) * (N - 1)) == (0, 25)
-    assert BOUNDS.at_least(N * M - N, 0)
-    # A window of 3 in steps of 2 never reaches beyond n + 3.
-    windows = (N + 3 - 3) // 2 + 1
-    assert BOUNDS.at_least(N + 3 - ((windows - 1) * 2 + 3), 0)
-
-
-def test_what_is_less_somewhere_is_refuted_with_sizes() -> None:
-    assert BOUNDS.refute_at_least(N - 3, 0) == {"n": 1}
-    assert BOUNDS.refute_at_least(N - 1, 0) is None
-    with pytest.raises(ZeroDivisionError):
-        BOUNDS.refute_at_least(M // (N - 1), 0)
 
 
 def test_strides_and_products() -> None:

@@ -9,10 +9,12 @@ import pytest
 
 from libs.common.errors import Invalid
 from libs.runtime.plan import DataType, Run
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.builder import Builder
 from services.engine.domain.composed import Composed
-from services.engine.domain.extents import Bounds, Extent
-from services.engine.domain.flow import Round, Thing
+from services.engine.domain.extents import Extent
+from services.engine.domain.held_types import Thing
+from services.engine.domain.loops import Round
 from services.engine.domain.partition import Partitioned, partition
 from services.engine.domain.program import Program, ValueType
 from services.engine.domain.reference import interpret

@@ -12,7 +12,8 @@ from libs.compute import matrix
 from libs.compute.tensor import Tensor
 from libs.runtime.plan import DataType
 from libs.runtime.program import Program as Runner
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.bounds import Bounds
+from services.engine.domain.extents import Extent
 from services.engine.domain.fusing import AFTER, BEFORE, fuse
 from services.engine.domain.graph import Graph, Node
 from services.engine.domain.program import Program, ValueType

@@ -13,9 +13,10 @@ from libs.compute.samples import SAMPLES
 from libs.compute.tensor import Tensor, asarray
 from libs.compute.testing import Sample, arrays_in, assert_same, found, parts, replaced
 from libs.runtime.plan import DataType
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.builder import Builder
 from services.engine.domain.composed import Composed
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.extents import Extent
 from services.engine.domain.program import Program, ValueType
 from services.engine.domain.tracing import Tracer, inline, trace
 from services.engine.testing_tracing import run_traced

@@ -12,8 +12,9 @@ from onnx.reference import ReferenceEvaluator
 
 from libs.common.errors import Invalid
 from libs.runtime.plan import DataType
+from services.engine.domain.bounds import Bounds
 from services.engine.domain.decompose.walk import decompose
-from services.engine.domain.extents import Bounds, Extent
+from services.engine.domain.extents import Extent
 from services.engine.domain.program import ValueType
 from services.engine.domain.reference import interpret
 from services.engine.reading import read_model
