@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from services.engine.domain.extents import Extent, Term
 
@@ -33,6 +34,17 @@ class Bounds:
         extent = Extent.of(extent)
         if extent.constant is not None:
             return extent.constant, extent.constant
+        known = self._known.get(extent)
+        if known is None:
+            known = self._known[extent] = self._tightest(extent)
+        return known
+
+    @cached_property
+    def _known(self) -> dict[Extent, tuple[int, int]]:
+        """Ranges that were worked out before."""
+        return {}
+
+    def _tightest(self, extent: Extent) -> tuple[int, int]:
         low, high = self._range(extent)
         without_floors = _floors_as_remainders(extent)
         if without_floors != extent:

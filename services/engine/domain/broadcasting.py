@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from libs.common.errors import Invalid
 from libs.runtime.plan import DataType
 from services.engine.domain import symbolic
+from services.engine.domain.composed import Source
 from services.engine.domain.extents import Extent, contiguous_strides
 from services.engine.domain.sizes import Sizes
 from services.engine.domain.values import Shape, Value, shape_text
@@ -58,8 +59,10 @@ class Broadcasting(Sizes):
     def _either(self, a: Extent, b: Extent) -> Extent:
         """Return b where a is 1, and a elsewhere."""
         size = b + (a - b) * self.not_one(a)
-        # What is added up from many of these gets a name.
-        return size if len(str(size)) < _LONG_SIZE else self.size(self.extent(size, DataType.INT64))
+        if len(str(size)) < _LONG_SIZE:
+            return size
+        # What is added up from many of these gets a name: it is computed, and read as what data decide.
+        return self._dimension(Source(self._number(self.extent(size, DataType.INT64)), element=0))
 
     def _repeating(self, x: Value, shape: Shape) -> Shape:
         """Return strides that read `x` as a value of a shape that it broadcasts to: 0 where it repeats."""

@@ -24,6 +24,14 @@ class Term:
     left: Extent
     right: Extent
 
+    # Formulas nest deep, and are looked up often.
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.operator, self.left, self.right))
+
+    def __hash__(self) -> int:
+        return self._hash
+
     @cached_property
     def key(self) -> str:
         """Text that orders terms and tells them apart."""
@@ -52,6 +60,13 @@ class Extent:
     """A polynomial: `terms` are (monomial, coefficient ≠ 0) pairs in a fixed order; () is 0."""
 
     terms: tuple[tuple[Monomial, int], ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @staticmethod
     def of(value: Extent | int) -> Extent:

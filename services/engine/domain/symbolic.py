@@ -25,13 +25,20 @@ LONGEST_FORMULA = 2000
 """Characters of an extent: repeated multiplication would let it grow without bound."""
 
 
-def bounded(extent: Extent) -> Extent:
-    """Return `extent`; raises Invalid when its formula is too long or its numbers too large to keep."""
-    if any(abs(coefficient) >> 63 or len(monomial) > 16 for monomial, coefficient in extent.terms):
+def check_size(extent: Extent) -> None:
+    """Raise Invalid when a size's formula is too long or its numbers too large to keep."""
+    if _is_large(extent):
         raise Invalid("a size of the model exceeds 63 bits, or a product of 16 dimensions")
-    if len(extent.terms) > 64 or (extent.constant is None and len(str(extent)) > LONGEST_FORMULA):
+    if _is_long(extent):
         raise Invalid(f"a size of the model is a formula of more than {LONGEST_FORMULA} characters")
-    return extent
+
+
+def _is_large(extent: Extent) -> bool:
+    return any(abs(coefficient) >> 63 or len(monomial) > 16 for monomial, coefficient in extent.terms)
+
+
+def _is_long(extent: Extent) -> bool:
+    return len(extent.terms) > 64 or (extent.constant is None and len(str(extent)) > LONGEST_FORMULA)
 
 
 def minimum(a: Extent, b: Extent, bounds: Bounds) -> Extent:
@@ -133,7 +140,8 @@ _COMPARISONS: Mapping[str, Callable[[Extent, Extent, Bounds], bool | None]] = {
 def elementwise(operator: str, inputs: Sequence[Elements], bounds: Bounds) -> Elements | None:
     """Return what an elementwise operator makes of arrays of extents, whose shapes broadcast.
 
-    None where some element can't be told now. Raises Invalid for a division by 0.
+    None where some element can't be told now, or its formula is too long to keep: it is computed in each
+    call. Raises Invalid for a division by 0.
     """
     if operator not in _RULES:
         return None
@@ -141,9 +149,9 @@ def elementwise(operator: str, inputs: Sequence[Elements], bounds: Bounds) -> El
     results: list[Extent] = []
     for parts in zip(*(array.reshape(-1).tolist() for array in arrays), strict=True):
         found = _RULES[operator](*parts, bounds)
-        if found is None:
+        if found is None or _is_large(found) or _is_long(found):
             return None
-        results.append(bounded(found))
+        results.append(found)
     return elements_of(results, arrays[0].shape)
 
 
@@ -161,7 +169,7 @@ _FOLDS: Mapping[str, tuple[Callable[[Extent, Extent], Extent], int]] = {
 
 
 def reduce(operator: str, array: Elements, axes: tuple[int, ...]) -> Elements | None:
-    """Return the sum or product of extents along axes; None for another operator."""
+    """Return the sum or product of extents along axes; None for another operator, or too long formulas."""
     if operator not in _FOLDS:
         return None
     function, start = _FOLDS[operator]
@@ -172,7 +180,9 @@ def reduce(operator: str, array: Elements, axes: tuple[int, ...]) -> Elements | 
     for row in rows:
         total = Extent.of(start)
         for element in row:
-            total = bounded(function(total, element))
+            total = function(total, element)
+            if _is_large(total) or _is_long(total):
+                return None
         results.append(total)
     return elements_of(results, shape)
 

@@ -186,7 +186,7 @@ class Writer:
             raise Invalid(f"a value has {len(shape)} axes; at most {MOST_AXES} are supported")
         low = 1
         for size in shape:
-            symbolic.bounded(size)
+            symbolic.check_size(size)
             if (sizes := self._refuted(size, 0)) is not None:
                 raise Invalid(f"a size of shape {shape_text(shape)} is negative{where_text(sizes)}")
             low *= max(self.bounds.range(size)[0], 0)

@@ -56,3 +56,18 @@ def test_alone_it_has_a_number_of_axes_that_is_not_known() -> None:
     content = model(CHOICE + "y = Shape (c)", "int64[k] y")
     with pytest.raises(Invalid, match="number of axes that isn't known"):
         compile_model(content, {}, "a test", Stages(lambda stage: None))
+
+
+@pytest.mark.parametrize("longs", [(), (3,), (0, 11), tuple(range(12))])
+def test_sizes_of_many_that_broadcast_get_names(longs: tuple[int, ...]) -> None:
+    count = 12
+    lines = [f"r{i} = ConstantOfShape <value: tensor = float[1] {{1}}> (s{i})" for i in range(count)]
+    lines += ["t0 = Identity (r0)"] + [f"t{i} = Add (t{i - 1}, r{i})" for i in range(1, count)]
+    ports = ", ".join(f"int64[1] s{i}" for i in range(count))
+    outputs = f"float[k] t{count - 1}"
+    text = f'<ir_version: 9, opset_import: ["" : 18]> g ({ports}) => ({outputs}) {{ {" ".join(lines)} }}'
+    content = onnx.parser.parse_model(text).SerializeToString()
+    program = Program(compile_model(content, {}, "a test", Stages(lambda stage: None)).plan)
+    feed = {f"s{i}": np.array([5 if i in longs else 1]) for i in range(count)}
+    (found,) = program.run(feed).values()
+    np.testing.assert_array_equal(found, np.full(5 if longs else 1, count, np.float32), strict=True)
