@@ -95,7 +95,12 @@ def filter2D(
 
     OpenCV: within 1 for integers, 1e-5 for floats (it goes through a Fourier transform for large kernels).
     """
-    call = "filter2D"
+    return _filtered("filter2D", src, ddepth, kernel, anchor, delta, borderType)
+
+
+def _filtered(
+    call: str, src: Any, ddepth: Any, kernel: Any, anchor: Any, delta: Any, borderType: Any
+) -> Tensor:
     tensor = image(call, "src", src, TYPES)
     weights = known(call, "kernel", kernel)
     if weights.ndim == 1:
@@ -235,7 +240,7 @@ def Laplacian(
     factor = real(call, "scale", scale)
     if size <= 3:
         kernel = [[0, 1, 0], [1, -4, 1], [0, 1, 0]] if size == 1 else [[2, 0, 2], [0, -8, 0], [2, 0, 2]]
-        return filter2D(src, ddepth, np.array(kernel) * factor, (-1, -1), delta, borderType)
+        return _filtered(call, src, ddepth, np.array(kernel) * factor, (-1, -1), delta, borderType)
     tensor = image(call, "src", src, TYPES)
     result = depth(call, "ddepth", ddepth, tensor.dtype)
     kind = border_type(call, "borderType", borderType, WITHOUT_WRAP)

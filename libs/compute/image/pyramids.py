@@ -38,7 +38,10 @@ def pyrDown(src: Any, dstsize: tuple[int, int] | None = None, borderType: int = 
 
     OpenCV: exact for integers, 1e-6 for floats.
     """
-    call = "pyrDown"
+    return _halved("pyrDown", src, dstsize, borderType)
+
+
+def _halved(call: str, src: Any, dstsize: Any, borderType: Any) -> Tensor:
     tensor = image(call, "src", src, _TYPES)
     height, width = height_width(tensor)
     new_width, new_height = (width + 1) // 2, (height + 1) // 2
@@ -89,8 +92,9 @@ def buildPyramid(src: Any, maxlevel: int, borderType: int = c.BORDER_DEFAULT) ->
     """
     call = "buildPyramid"
     levels = [image(call, "src", src, _TYPES)]
+    border_type(call, "borderType", borderType, _KINDS)
     for _ in range(whole(call, "maxlevel", maxlevel, 0, 32)):
-        levels.append(pyrDown(levels[-1], None, borderType))
+        levels.append(_halved(call, levels[-1], None, borderType))
     return levels
 
 

@@ -61,7 +61,11 @@ def resize(
     OpenCV: exact for INTER_NEAREST, and uint8 by INTER_LINEAR; else within 1 for integers, 1e-5 for floats.
     INTER_NEAREST_EXACT: but for middles exactly between two pixels.
     """
-    call = "resize"
+    return scaled("resize", src, dsize, fx, fy, interpolation)
+
+
+def scaled(call: str, src: Any, dsize: Any, fx: Any, fy: Any, interpolation: Any) -> Tensor:
+    """Do what `resize` does, for a function that refuses in its own name."""
     tensor = image(call, "src", src, ("uint8", "uint16", "int16", "float32", "float64"))
     kind = chosen(call, "interpolation", interpolation, _KINDS)
     height, width = height_width(tensor)

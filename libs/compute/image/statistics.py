@@ -175,17 +175,20 @@ def norm(src1: Any, src2: Any = None, normType: int = c.NORM_L2, mask: Any = Non
     src2, named = (None, src2) if alone else (src2, normType)
     kind = chosen(call, "normType", named, (c.NORM_INF, c.NORM_L1, c.NORM_L2, c.NORM_L2SQR))
     tensor = image(call, "src1", src1)
-    x = planes(tensor).astype("float64")
-    if src2 is not None:
-        other = image(call, "src2", src2, (tensor.dtype,))
-        tensor, other = tensors_of(tensor, other)
-        same_shape(call, src1=tensor, src2=other)
-        x = planes(tensor).astype("float64") - planes(other).astype("float64")
+    x = planes(tensor).astype("float64") if src2 is None else _difference(call, tensor, src2)
     held = masked(call, mask, tensor)
     if held is not None:
         x, held = tensors_of(x, held)
         x = where(held, x, constant(x, 0))
     return _norm(x, kind)
+
+
+def _difference(call: str, tensor: Tensor, src2: Any) -> Tensor:
+    """Return an image less another one of its type and shape, float64 [height, width, channels]."""
+    other = image(call, "src2", src2, (tensor.dtype,))
+    tensor, other = tensors_of(tensor, other)
+    same_shape(call, src1=tensor, src2=other)
+    return planes(tensor).astype("float64") - planes(other).astype("float64")
 
 
 def _norm(x: Tensor, kind: int) -> Tensor:
@@ -204,8 +207,8 @@ def PSNR(src1: Any, src2: Any, R: float = 255) -> Tensor:
     OpenCV: 1e-7.
     """
     call = "PSNR"
-    error = norm(src1, src2, c.NORM_L2SQR)
     tensor = image(call, "src1", src1)
+    error = _norm(_difference(call, tensor, src2), c.NORM_L2SQR)
     height, width = height_width(tensor)
     root = sqrt(error / float(height * width * channels_of(tensor)))
     ratio = real(call, "R", R) / (root + float(np.finfo(np.float64).eps))

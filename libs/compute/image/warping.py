@@ -276,7 +276,7 @@ def _solved(call: str, left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) 
     try:
         return np.linalg.solve(left, right)
     except np.linalg.LinAlgError:
-        raise Invalid(f"{call}: three of the points lie on one line: no map leads through them") from None
+        raise Invalid(f"{call}: three points of src lie on one line: no map leads through them") from None
 
 
 def getAffineTransform(src: Any, dst: Any) -> Tensor:
