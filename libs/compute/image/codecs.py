@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from libs.common.errors import Invalid
+from libs.common.errors import Exhausted, Invalid
 from libs.compute.image import constants as c
 from libs.compute.image.pixels import check_type, chosen, describe, read
 from libs.compute.tensor import Tensor
@@ -36,5 +36,9 @@ def imdecode(buf: Any, flags: int) -> Tensor:
     known = data.backend.known(data.value)
     if known is not None and not 0 < known.size <= _MOST_BYTES:
         raise Invalid(f"{call}: buf has {known.size} bytes; it has 1 to {_MOST_BYTES}")
-    pixels = Tensor(data.backend, data.backend.decode_image(data.value, layout))
+    try:
+        pixels = Tensor(data.backend, data.backend.decode_image(data.value, layout))
+    except (Invalid, Exhausted) as error:
+        text = f"{call}: buf: {error}"
+        raise type(error)(text, reason=error.reason, metadata=error.metadata) from None
     return pixels[:, :, 0] if layout == "Grayscale" else pixels
