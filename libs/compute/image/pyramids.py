@@ -14,6 +14,7 @@ from libs.compute.image.pixels import (
     MOST_SIDE,
     REAL,
     channels_of,
+    describe,
     floor,
     height_width,
     image,
@@ -69,7 +70,9 @@ def pyrUp(src: Any, dstsize: tuple[int, int] | None = None, borderType: int = c.
     tensor = image(call, "src", src, _TYPES)
     height, width = height_width(tensor)
     if 4 * height * width * channels_of(tensor) > MOST_ELEMENTS:
-        raise Invalid(f"{call}: the result would have more than {MOST_ELEMENTS} elements")
+        raise Invalid(
+            f"{call}: src is {describe(tensor)}: the result would have more than {MOST_ELEMENTS} elements"
+        )
     wanted = (0, 0) if dstsize is None else pair(call, "dstsize", dstsize, 0, 2 * MOST_SIDE)
     if wanted not in ((0, 0), (2 * width, 2 * height)):
         raise Invalid(f"{call}: dstsize is {dstsize!r}; it is {(2 * width, 2 * height)}, or left out")

@@ -80,7 +80,8 @@ def scaled(call: str, src: Any, dsize: Any, fx: Any, fy: Any, interpolation: Any
         new_width, new_height = round(width * ratios[0]), round(height * ratios[1])
         across, down = 1 / ratios[0], 1 / ratios[1]
     if not new_width or not new_height or new_width * new_height * channels_of(tensor) > MOST_ELEMENTS:
-        raise Invalid(f"{call}: the result would be {new_width} by {new_height} pixels")
+        given = f"dsize is {dsize!r}, fx {fx!r} and fy {fy!r}"
+        raise Invalid(f"{call}: {given}: the result would be {new_width} by {new_height} pixels")
     return restored(resized(planes(tensor), (new_height, new_width), (down, across), kind), tensor)
 
 

@@ -280,7 +280,7 @@ def reduce(src: Any, dim: int, rtype: int, dtype: int = -1) -> Tensor:
     if kind in (c.REDUCE_MAX, c.REDUCE_MIN):
         if result != tensor.dtype:
             raise Invalid(
-                f"{call}: the largest and smallest of {describe(tensor)} are of its type, not {result}"
+                f"{call}: dtype says {result}; the largest and smallest of {describe(tensor)} are of its type"
             )
         made = reduced("reduce_max" if kind == c.REDUCE_MAX else "reduce_min", x, (axis,), keep=True)
         return restored(made, tensor)

@@ -65,10 +65,10 @@ def _flags(call: str, flags: Any) -> tuple[int, bool]:
 _ALL = (*KINDS, c.INTER_AREA)
 
 
-def _target(call: str, dsize: Any, tensor: Tensor) -> tuple[int, int]:
-    width, height = pair(call, "dsize", dsize, 1, MOST_SIDE)
+def _target(call: str, name: str, size: Any, tensor: Tensor) -> tuple[int, int]:
+    width, height = pair(call, name, size, 1, MOST_SIDE)
     if width * height * channels_of(tensor) > MOST_ELEMENTS:
-        raise Invalid(f"{call}: the result would be {width} by {height} pixels")
+        raise Invalid(f"{call}: {name} is {size!r}; the result has at most {MOST_ELEMENTS} elements")
     return width, height
 
 
@@ -102,7 +102,7 @@ def warpAffine(
     tensor = image(call, "src", src, _TYPES)
     tensor, matrix = tensors_of(tensor, _matrix(call, "M", M, 2, 3))
     kind, inverse = _flags(call, flags)
-    width, height = _target(call, dsize, tensor)
+    width, height = _target(call, "dsize", dsize, tensor)
     border = _border(call, borderMode, borderValue, tensor)
     if not inverse:
         matrix = _inverted(matrix)
@@ -150,7 +150,7 @@ def warpPerspective(
     tensor = image(call, "src", src, _TYPES)
     tensor, matrix = tensors_of(tensor, _matrix(call, "M", M, 3, 3))
     kind, inverse = _flags(call, flags)
-    width, height = _target(call, dsize, tensor)
+    width, height = _target(call, "dsize", dsize, tensor)
     border = _border(call, borderMode, borderValue, tensor)
     if not inverse:
         matrix = _inverted_3(matrix)
@@ -221,7 +221,7 @@ def getRectSubPix(
     ]
     if tensor.dtype == "float32" and result == "uint8":
         raise Invalid(f"{call}: a patch of float32 is float32 as well")
-    width, height = _target(call, patchSize, tensor)
+    width, height = _target(call, "patchSize", patchSize, tensor)
     middle = read(call, "center", center)
     if static(call, "center", middle) != (2,):
         raise Invalid(f"{call}: center is {describe(middle)}; it is (x, y)")
@@ -313,7 +313,7 @@ def transform(src: Any, m: Any) -> Tensor:
     tensor = image(call, "src", src)
     matrix = known(call, "m", m)
     channels = channels_of(tensor)
-    if matrix.ndim != 2 or matrix.shape[1] not in (channels, channels + 1):
+    if matrix.ndim != 2 or not matrix.shape[0] or matrix.shape[1] not in (channels, channels + 1):
         raise Invalid(f"{call}: m has shape {list(matrix.shape)}; there are {channels} channels")
     compute = "float64" if tensor.dtype in ("int32", "float64") else "float32"
     x = planes(tensor).astype(compute)
