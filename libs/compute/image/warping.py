@@ -55,8 +55,8 @@ _TYPES = ("uint8", "uint16", "int16", "float32", "float64")
 
 def _flags(call: str, flags: Any) -> tuple[int, bool]:
     """Return the interpolation, and whether the matrix leads from the result to the source."""
-    known_ = [kind | turned for kind in _ALL for turned in (0, c.WARP_INVERSE_MAP)]
-    number = chosen(call, "flags", flags, known_)
+    options = [kind | turned for kind in _ALL for turned in (0, c.WARP_INVERSE_MAP)]
+    number = chosen(call, "flags", flags, options)
     kind = number & ~c.WARP_INVERSE_MAP
     # The warps take INTER_AREA as INTER_LINEAR.
     return (c.INTER_LINEAR if kind == c.INTER_AREA else kind), bool(number & c.WARP_INVERSE_MAP)
@@ -85,6 +85,20 @@ def _matrix(call: str, name: str, thing: Any, rows: int, columns: int) -> Tensor
     return found.astype("float64")
 
 
+def _prepared(
+    call: str, src: Any, M: Any, rows: int, dsize: Any, flags: Any, border: tuple[Any, Any]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int, Border]:
+    """Return image, map [rows, 3] from result to source, the result's x and y, interpolation and border."""
+    tensor = image(call, "src", src, _TYPES)
+    tensor, matrix = tensors_of(tensor, _matrix(call, "M", M, rows, 3))
+    kind, inverse = _flags(call, flags)
+    width, height = _target(call, "dsize", dsize, tensor)
+    around = _border(call, *border, tensor)
+    if not inverse:
+        matrix = _inverted(matrix) if rows == 2 else _inverted_3(matrix)
+    return tensor, matrix, *grid(tensor, height, width), kind, around
+
+
 def warpAffine(
     src: Any,
     M: Any,
@@ -98,24 +112,18 @@ def warpAffine(
     OpenCV: within 1 for integers, 1e-4 for floats. By INTER_LANCZOS4 both read at 32nds of a pixel;
     so does OpenCV by INTER_LINEAR from int16, float64 and two channels, where this reads exactly.
     """
-    call = "warpAffine"
-    tensor = image(call, "src", src, _TYPES)
-    tensor, matrix = tensors_of(tensor, _matrix(call, "M", M, 2, 3))
-    kind, inverse = _flags(call, flags)
-    width, height = _target(call, "dsize", dsize, tensor)
-    border = _border(call, borderMode, borderValue, tensor)
-    if not inverse:
-        matrix = _inverted(matrix)
-    x, y = grid(tensor, height, width)
+    tensor, m, x, y, kind, border = _prepared(
+        "warpAffine", src, M, 2, dsize, flags, (borderMode, borderValue)
+    )
     if kind == c.INTER_LANCZOS4:
         # In 1024ths first, as OpenCV steps along rows.
         places = [
-            floor((rint(m[0] * x * 1024.0) + rint((m[1] * y + m[2]) * 1024.0) + GRID / 2) * (1 / GRID))
-            for m in (matrix[0], matrix[1])
+            floor((rint(row[0] * x * 1024.0) + rint((row[1] * y + row[2]) * 1024.0) + GRID / 2) * (1 / GRID))
+            for row in (m[0], m[1])
         ]
         across, down = (place.astype("int32") for place in places)
         return restored(on_grid(planes(tensor), across, down, border), tensor)
-    across, down = (m[0] * x + m[1] * y + m[2] for m in (matrix[0], matrix[1]))
+    across, down = (row[0] * x + row[1] * y + row[2] for row in (m[0], m[1]))
     return restored(sampled(planes(tensor), across, down, kind, border), tensor)
 
 
@@ -146,16 +154,10 @@ def warpPerspective(
 
     OpenCV: as warpAffine.
     """
-    call = "warpPerspective"
-    tensor = image(call, "src", src, _TYPES)
-    tensor, matrix = tensors_of(tensor, _matrix(call, "M", M, 3, 3))
-    kind, inverse = _flags(call, flags)
-    width, height = _target(call, "dsize", dsize, tensor)
-    border = _border(call, borderMode, borderValue, tensor)
-    if not inverse:
-        matrix = _inverted_3(matrix)
-    x, y = grid(tensor, height, width)
-    across, down, depth = (m[0] * x + m[1] * y + m[2] for m in (matrix[0], matrix[1], matrix[2]))
+    tensor, m, x, y, kind, border = _prepared(
+        "warpPerspective", src, M, 3, dsize, flags, (borderMode, borderValue)
+    )
+    across, down, depth = (row[0] * x + row[1] * y + row[2] for row in (m[0], m[1], m[2]))
     by = _reciprocal(depth)
     return restored(sampled(planes(tensor), across * by, down * by, kind, border), tensor)
 
