@@ -33,9 +33,9 @@ def imdecode(buf: Any, flags: int) -> Tensor:
     check_type(call, "buf", data, ("uint8",))
     if data.ndim != 1:
         raise Invalid(f"{call}: buf is {describe(data)}; it is a vector of bytes")
-    known = data.backend.known(data.value)
-    if known is not None and not 0 < known.size <= _MOST_BYTES:
-        raise Invalid(f"{call}: buf has {known.size} bytes; it has 1 to {_MOST_BYTES}")
+    held = data.backend.known(data.value)
+    if held is not None and not 0 < held.size <= _MOST_BYTES:
+        raise Invalid(f"{call}: buf has {held.size} bytes; it has 1 to {_MOST_BYTES}")
     try:
         pixels = Tensor(data.backend, data.backend.decode_image(data.value, layout))
     except (Invalid, Exhausted) as error:

@@ -80,8 +80,8 @@ def cvtColorTwoPlane(src1: Any, src2: Any, code: int) -> Tensor:
     """
     call = "cvtColorTwoPlane"
     names = ("COLOR_YUV2RGB_NV12", "COLOR_YUV2BGR_NV12", "COLOR_YUV2RGB_NV21", "COLOR_YUV2BGR_NV21")
-    known = [getattr(codes, name) for name in (*names, *(name.replace("_NV", "A_NV") for name in names))]
-    number = chosen(call, "code", code, known)
+    options = [getattr(codes, name) for name in (*names, *(name.replace("_NV", "A_NV") for name in names))]
+    number = chosen(call, "code", code, options)
     luma = image(call, "src1", src1, ("uint8",), (1,))
     chroma = image(call, "src2", src2, ("uint8",), (2,))
     height, width = luma.shape[:2]
