@@ -326,7 +326,9 @@ def as_mask(holds: Tensor) -> Tensor:
 
 
 def inRange(src: Any, lowerb: Any, upperb: Any) -> Tensor:
-    """Return 255 where every channel lies within lowerb and upperb, both included, else 0, as uint8.
+    """Return uint8 [height, width]: 255 where all channels lie from lowerb to upperb, both included; else 0.
+
+    Bounds are a number, one for each channel, or images of src's shape and type.
 
     OpenCV: exact.
     """

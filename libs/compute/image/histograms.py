@@ -128,7 +128,9 @@ def calcHist(
 def calcBackProject(
     images: Any, channels: Sequence[int], hist: Any, ranges: Sequence[float], scale: float
 ) -> Tensor:
-    """Return scale times the count of each pixel's bin, in the images' type; 0 outside of all bins.
+    """Return scale times the count of each pixel's bin, in the images' type, [height, width].
+
+    hist: float32 [bins, …], one axis for each of `channels`. Outside of all bins, it is 0.
 
     OpenCV: exact.
     """

@@ -64,7 +64,7 @@ def _depth(call: str, ktype: Any) -> str:
 
 
 def getGaussianKernel(ksize: int, sigma: float, ktype: int = c.CV_64F) -> Tensor:
-    """Return ksize weights of a Gaussian as a column; sigma of 0 or less: made of the size.
+    """Return the weights of a Gaussian, [ksize, 1]; sigma, in pixels, of 0 or less: made of the size.
 
     OpenCV: 1e-7.
     """
@@ -79,7 +79,7 @@ def getGaussianKernel(ksize: int, sigma: float, ktype: int = c.CV_64F) -> Tensor
 def getDerivKernels(
     dx: int, dy: int, ksize: int, normalize: bool = False, ktype: int = c.CV_32F
 ) -> tuple[Tensor, Tensor]:
-    """Return the weights of Sobel's filter, or Scharr's for `ksize` FILTER_SCHARR, as two columns.
+    """Return the weights of Sobel's filter, or Scharr's for `ksize` FILTER_SCHARR, as two columns [ksize, 1].
 
     OpenCV: exact.
     """

@@ -210,7 +210,7 @@ def remap(
 def getRectSubPix(
     image: Any, patchSize: tuple[int, int], center: tuple[float, float], patchType: int = -1
 ) -> Tensor:
-    """Return (width, height) pixels around a centre that may lie between pixels.
+    """Return patchSize = (width, height) pixels around a center (x, y) that may lie between pixels.
 
     patchType: -1, CV_8U or CV_32F. Beyond the edges, the last pixels go on.
 
@@ -282,7 +282,7 @@ def _solved(call: str, left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) 
 
 
 def getAffineTransform(src: Any, dst: Any) -> Tensor:
-    """Return the map [2, 3] that takes three points to three others.
+    """Return the map [2, 3] that takes three points [3, 2] to three others.
 
     OpenCV: 1e-9.
     """
@@ -293,7 +293,7 @@ def getAffineTransform(src: Any, dst: Any) -> Tensor:
 
 
 def getPerspectiveTransform(src: Any, dst: Any) -> Tensor:
-    """Return the homography [3, 3] that takes four points to four others.
+    """Return the homography [3, 3] that takes four points [4, 2] to four others.
 
     OpenCV: 1e-9.
     """
@@ -329,7 +329,7 @@ def transform(src: Any, m: Any) -> Tensor:
 
 
 def perspectiveTransform(src: Any, m: Any) -> Tensor:
-    """Return points, float32 or float64 [n, 1, 2] or [n, 1, 3], moved by a homography.
+    """Return points, float32 or float64 [n, 1, 2] or [n, 1, 3], moved by a homography [3, 3] or [4, 4].
 
     OpenCV: 1e-5.
     """
