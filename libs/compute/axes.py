@@ -9,18 +9,26 @@ from libs.common.errors import Invalid
 from libs.compute.backend import Shape, Size, int_or_none, product
 
 
-def axis_of(axis: Any, rank: int) -> int:
-    """Return an axis counted from 0; negative ones count from the end. Raises Invalid for another."""
+def axis_of(axis: Any, rank: int, call: str = "") -> int:
+    """Return an axis counted from 0; negative ones count from the end.
+
+    Raises Invalid for another, in the name of the function that is called.
+    """
     try:
         place = operators.index(axis)
     except TypeError:
-        raise Invalid(f"axis {axis!r} is no integer") from None
+        raise Invalid(f"{_of(call)}axis {axis!r} is no integer") from None
     if not -rank <= place < rank:
-        raise Invalid(f"axis {place} is out of range: there are {rank} axes, {-rank} to {rank - 1}")
+        text = f"axis {place} is out of range: there are {rank} axes, {-rank} to {rank - 1}"
+        raise Invalid(f"{_of(call)}{text}")
     return place % rank
 
 
-def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
+def _of(call: str) -> str:
+    return f"{call}: " if call else ""
+
+
+def axes_of(axis: Any, rank: int, call: str = "") -> tuple[int, ...]:
     """Return axes counted from 0, of one, several, or None for all.
 
     Raises Invalid for one that comes twice.
@@ -28,9 +36,9 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     given = axis if isinstance(axis, tuple | list) else (axis,)
-    found = tuple(axis_of(each, rank) for each in given)
+    found = tuple(axis_of(each, rank, call) for each in given)
     if len(set(found)) != len(found):
-        raise Invalid(f"axes {tuple(given)} name one twice")
+        raise Invalid(f"{_of(call)}axes {tuple(given)} name one twice")
     return found
 
 

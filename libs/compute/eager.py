@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from libs.common.errors import Exhausted, Invalid
 from libs.compute.backend import MOST_AXES, Array, Move, Round, Shape, Size
+from libs.compute.promotion import COMPUTED_NAMES
 from libs.runtime.atomic import ATOMICS
 from libs.runtime.elements import ITEM_BYTES, family, same_bits
 from libs.runtime.faults import TOO_MUCH_MEMORY, bad_input
@@ -311,7 +312,7 @@ def data_type(dtype: np.dtype[Any]) -> DataType:
     try:
         return DataType[_OTHER_NAMES.get(name, name)]
     except KeyError:
-        known = ", ".join(member.name.lower() for member in DataType if member is not DataType.STRING)
+        known = ", ".join(COMPUTED_NAMES)
         raise Invalid(f"elements of type {dtype} are not supported; use one of {known}") from None
 
 

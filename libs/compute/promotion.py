@@ -23,6 +23,7 @@ INTEGERS = UNSIGNED | SIGNED
 COMPUTED = FLOATS | INTEGERS | {DataType.BOOL}
 """Types that arithmetic takes; others are only kept, moved and converted."""
 _NAMES = {type_.name.lower(): type_ for type_ in DataType if type_ is not DataType.STRING}
+COMPUTED_NAMES = tuple(name for name, type_ in _NAMES.items() if type_ in COMPUTED)
 _PYTHON = {bool: DataType.BOOL, int: DataType.INT64, float: DataType.FLOAT64}
 
 
@@ -48,8 +49,8 @@ def type_named(dtype: object) -> DataType:
             text = repr(dtype)[:80]
     found = _NAMES.get({"int": "int64", "float": "float64"}.get(text, text))
     if found is None:
-        known = ", ".join(_NAMES)
-        raise Invalid(f"no elements are of type {text!r}; use one of {known}{did_you_mean(text, _NAMES)}")
+        hint = did_you_mean(text, COMPUTED_NAMES)
+        raise Invalid(f"no elements are of type {text!r}; use one of {', '.join(COMPUTED_NAMES)}{hint}")
     return found
 
 

@@ -231,7 +231,7 @@ def _from(thing: Any, dtype: object) -> Tensor:
         raise Invalid("that is no regular array: lists of one depth have one length") from None
     except TypeError as error:
         raise Invalid(f"an array can't be made of a {type(thing).__name__}: {error}") from None
-    if array.dtype == np.object_ or (array.dtype.kind in "SUMmV" and array.dtype.isbuiltin == 1):
+    if array.dtype == np.object_ or (array.dtype.kind in "SUMmV" and array.dtype.isbuiltin != 2):
         held = "whole numbers of more than 64 bits, or objects" if array.dtype == np.object_ else "no numbers"
         raise Invalid(f"an array can't be made of a {type(thing).__name__}: it holds {held}")
     if dtype is not None and isinstance(thing, list | tuple | int) and array.dtype.kind == "i" and array.size:
@@ -330,7 +330,10 @@ def _index_array(thing: Any) -> Tensor:
 def binary(name: str, x: Any, y: Any) -> Tensor:
     """Apply one of numpy's operators of two to operands that broadcast; see `BINARY` for their names."""
     rule, of_bools = BINARY[name]
-    b, values, type_ = together(x, y, dtype=_of_quotients(x, y) if name == "divide" else None)
+    try:
+        b, values, type_ = together(x, y, dtype=_of_quotients(x, y) if name == "divide" else None)
+    except Invalid as error:
+        raise Invalid(f"{name}: {error}") from None
     if type_ not in COMPUTED:
         raise Invalid(f"{name} doesn't take elements of type {name_of(type_)}: convert them with astype")
     if type_ is DataType.BOOL and of_bools in ("and", "or", "xor"):
@@ -354,8 +357,11 @@ def compare(name: str, x: Any, y: Any) -> Tensor:
     """Compare operands that broadcast: "equal", "not_equal", "less", "less_equal", "greater(_equal)"."""
     atom, swapped, turned = COMPARISONS[name]
     # A number that a type doesn't hold is still less or more than what it holds.
-    x, y = (_wide(each, other) for each, other in ((x, y), (y, x)))
-    b, values, type_ = together(x, y)
+    try:
+        x, y = (_wide(each, other) for each, other in ((x, y), (y, x)))
+        b, values, type_ = together(x, y)
+    except Invalid as error:
+        raise Invalid(f"{name}: {error}") from None
     if type_ not in COMPUTED:
         raise Invalid(f"{name} doesn't take elements of type {name_of(type_)}: convert them with astype")
     result = b.elementwise(atom, *(reversed(values) if swapped else values))

@@ -1,7 +1,8 @@
 """Functions with OpenCV's names, arguments and results, on arrays that run at once or are traced into plans.
 
-Results are returned: there is no `dst`. docs/compute-image.md has the table of all functions, and how near
-each comes to OpenCV's.
+Results are returned: there is no `dst`. Each raises Invalid for what it doesn't take, and Exhausted for what
+is too large to hold; messages start with the function's name and say which argument is meant.
+docs/compute-image.md has the table of all functions, and how near each comes to OpenCV's.
 
     constants, colour_codes   OpenCV's constants
     pixels                    what is taken, how it is rounded, plain names for operators

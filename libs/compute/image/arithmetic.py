@@ -200,7 +200,10 @@ def addWeighted(src1: Any, alpha: float, src2: Any, beta: float, gamma: float, d
 
     OpenCV: within 1 for integers (it rounds products together or apart, by the processor), 1e-6 for floats.
     """
-    call = "addWeighted"
+    return _weighted("addWeighted", src1, alpha, src2, beta, gamma, dtype)
+
+
+def _weighted(call: str, src1: Any, alpha: Any, src2: Any, beta: Any, gamma: Any, dtype: int) -> Tensor:
     a, b, g = real(call, "alpha", alpha), real(call, "beta", beta), real(call, "gamma", gamma)
     pair = _operands(call, src1, src2)
     compute, result = _types(call, pair, dtype)
@@ -215,7 +218,7 @@ def scaleAdd(src1: Any, alpha: float, src2: Any) -> Tensor:
 
     OpenCV: within 1 for integers, 1e-6 for floats.
     """
-    return addWeighted(src1, real("scaleAdd", "alpha", alpha), src2, 1.0, 0.0)
+    return _weighted("scaleAdd", src1, alpha, src2, 1.0, 0.0, -1)
 
 
 def _bitwise(call: str, operator: str, src1: Any, src2: Any, mask: Any) -> Tensor:
@@ -323,7 +326,9 @@ def as_mask(holds: Tensor) -> Tensor:
 
 
 def inRange(src: Any, lowerb: Any, upperb: Any) -> Tensor:
-    """Return 255 where every channel lies within lowerb and upperb, both included, else 0, as uint8.
+    """Return uint8 [height, width]: 255 where all channels lie from lowerb to upperb, both included; else 0.
+
+    Bounds are a number, one for each channel, or images of src's shape and type.
 
     OpenCV: exact.
     """

@@ -95,7 +95,10 @@ def copyMakeBorder(
     edges = [whole(call, name, side, 0, _MOST_BORDER) for name, side in sides.items()]
     height, width = height_width(tensor)
     if (height + edges[0] + edges[1]) * (width + edges[2] + edges[3]) * channels_of(tensor) > MOST_ELEMENTS:
-        raise Invalid(f"{call}: the result would have more than {MOST_ELEMENTS} elements")
+        raise Invalid(
+            f"{call}: top, bottom, left and right are {edges}: "
+            f"the result would have more than {MOST_ELEMENTS} elements"
+        )
     kind = border_type(call, "borderType", borderType)
     filling = colour(call, "value", value, channels_of(tensor))
     return restored(padded(planes(tensor), (edges[0], edges[1], edges[2], edges[3]), kind, filling), tensor)

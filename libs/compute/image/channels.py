@@ -125,9 +125,12 @@ def mixChannels(src: Any, dst: Any, fromTo: Sequence[int]) -> list[Tensor]:
     sources, targets = _several(call, "src", src), _several(call, "dst", dst)
     lifted = tensors_of(*sources, *targets)
     sources, targets = lifted[: len(sources)], lifted[len(sources) :]
-    for each in (*sources, *targets):
+    named = [("src", each) for each in sources] + [("dst", each) for each in targets]
+    for name, each in named:
         if each.dtype != sources[0].dtype or height_width(each) != height_width(sources[0]):
-            raise Invalid(f"{call}: {describe(sources[0])} and {describe(each)} don't go together")
+            raise Invalid(
+                f"{call}: {describe(sources[0])} in src and {describe(each)} in {name} don't go together"
+            )
     from_ = [channel(planes(each), number) for each in sources for number in range(channels_of(each))]
     to = [channel(planes(each), number) for each in targets for number in range(channels_of(each))]
     numbers = listed(call, "fromTo", fromTo)
@@ -222,7 +225,9 @@ def repeat(src: Any, ny: int, nx: int) -> Tensor:
     height, width = height_width(tensor)
     channels = channels_of(tensor)
     if down * across * height * width * channels > MOST_ELEMENTS:
-        raise Invalid(f"{call}: the result would have more than {MOST_ELEMENTS} elements")
+        raise Invalid(
+            f"{call}: ny is {ny} and nx is {nx}: the result would have more than {MOST_ELEMENTS} elements"
+        )
     spaced = tensor.reshape((1, height, 1, width, channels))
     many = spread(spaced, (down, height, across, width, channels))
     return restored(many.reshape((down * height, across * width, channels)), tensor)

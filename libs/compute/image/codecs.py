@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from libs.common.errors import Invalid
+from libs.common.errors import Exhausted, Invalid
 from libs.compute.image import constants as c
 from libs.compute.image.pixels import check_type, chosen, describe, read
 from libs.compute.tensor import Tensor
@@ -33,8 +33,12 @@ def imdecode(buf: Any, flags: int) -> Tensor:
     check_type(call, "buf", data, ("uint8",))
     if data.ndim != 1:
         raise Invalid(f"{call}: buf is {describe(data)}; it is a vector of bytes")
-    known = data.backend.known(data.value)
-    if known is not None and not 0 < known.size <= _MOST_BYTES:
-        raise Invalid(f"{call}: buf has {known.size} bytes; it has 1 to {_MOST_BYTES}")
-    pixels = Tensor(data.backend, data.backend.decode_image(data.value, layout))
+    held = data.backend.known(data.value)
+    if held is not None and not 0 < held.size <= _MOST_BYTES:
+        raise Invalid(f"{call}: buf has {held.size} bytes; it has 1 to {_MOST_BYTES}")
+    try:
+        pixels = Tensor(data.backend, data.backend.decode_image(data.value, layout))
+    except (Invalid, Exhausted) as error:
+        text = f"{call}: buf: {error}"
+        raise type(error)(text, reason=error.reason, metadata=error.metadata) from None
     return pixels[:, :, 0] if layout == "Grayscale" else pixels

@@ -57,7 +57,8 @@ def cvtColor(src: Any, code: int, dstCn: int = 0) -> Tensor:
     """Return src in another colour space; `code` is one of the constants COLOR_….
 
     It takes uint8 and float32 (from 0 to 1), and uint16 where it only moves channels, or goes to gray, YCrCb,
-    YUV or XYZ. dstCn: 4 for a full alpha beside red, green and blue, where the code leaves it open.
+    YUV or XYZ. Planes at half the resolution are [3·height / 2, width]. dstCn: 4 for a full alpha beside red,
+    green and blue, where the code leaves it open.
 
     OpenCV: exact for integers, but HLS, Lab, Luv and HSV back: within 2, for colours of sRGB (its vector
     code cuts off what its scalar code rounds). 1e-5 for float32, Lab and Luv 1e-2 (it interpolates a table).
@@ -74,14 +75,16 @@ def cvtColor(src: Any, code: int, dstCn: int = 0) -> Tensor:
 
 
 def cvtColorTwoPlane(src1: Any, src2: Any, code: int) -> Tensor:
-    """Return colours of a plane of luma and one of chroma, half as high and wide, as NV12 and NV21 have them.
+    """Return colours of a plane of luma and one of chroma, as NV12 and NV21 have them.
+
+    src1: uint8 [height, width]; src2: uint8 [height / 2, width / 2, 2]; the result: [height, width, 3 or 4].
 
     OpenCV: exact.
     """
     call = "cvtColorTwoPlane"
     names = ("COLOR_YUV2RGB_NV12", "COLOR_YUV2BGR_NV12", "COLOR_YUV2RGB_NV21", "COLOR_YUV2BGR_NV21")
-    known = [getattr(codes, name) for name in (*names, *(name.replace("_NV", "A_NV") for name in names))]
-    number = chosen(call, "code", code, known)
+    options = [getattr(codes, name) for name in (*names, *(name.replace("_NV", "A_NV") for name in names))]
+    number = chosen(call, "code", code, options)
     luma = image(call, "src1", src1, ("uint8",), (1,))
     chroma = image(call, "src2", src2, ("uint8",), (2,))
     height, width = luma.shape[:2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from libs.compute.image.pixels import (
     where,
     whole,
 )
-from libs.compute.image.resizing import resize
+from libs.compute.image.resizing import scaled
 from libs.compute.tensor import Tensor, tensors_of
 
 __all__ = ["NMSBoxes", "blobFromImage", "blobFromImages"]
@@ -62,7 +63,7 @@ def blobFromImage(
 
     OpenCV: 1e-5.
     """
-    return blobFromImages([image], scalefactor, size, mean, swapRB, crop, ddepth)
+    return _blob("blobFromImage", {"image": image}, scalefactor, size, mean, swapRB, crop, ddepth)
 
 
 def blobFromImages(
@@ -82,15 +83,29 @@ def blobFromImages(
     several = listed(call, "images", images)
     if not 0 < len(several) <= _MOST_IMAGES:
         raise Invalid(f"{call}: images has {len(several)} images; it has 1 to {_MOST_IMAGES}")
+    named = {f"images[{place}]": each for place, each in enumerate(several)}
+    return _blob(call, named, scalefactor, size, mean, swapRB, crop, ddepth)
+
+
+def _blob(
+    call: str,
+    images: Mapping[str, Any],
+    scalefactor: Any,
+    size: Any,
+    mean: Any,
+    swapRB: Any,
+    crop: Any,
+    ddepth: Any,
+) -> Tensor:
     wanted = pair(call, "size", size if listed(call, "size", size) else (0, 0), 0, MOST_SIDE)
     swap, cut = flag(call, "swapRB", swapRB), flag(call, "crop", crop)
     scale = real(call, "scalefactor", scalefactor)
     result = chosen(call, "ddepth", ddepth, (c.CV_8U, c.CV_32F))
     made = []
-    for place, each in enumerate(several):
-        tensor = image(call, f"images[{place}]", each, _TYPES, (1, 3, 4))
+    for name, each in images.items():
+        tensor = image(call, name, each, _TYPES, (1, 3, 4))
         if 0 not in wanted:
-            tensor = _fitted(tensor, wanted, cut)
+            tensor = _fitted(call, tensor, wanted, cut)
         x = planes(tensor)
         channels = channels_of(x)
         if swap and channels > 2:
@@ -109,14 +124,16 @@ def blobFromImages(
     return stacked(made, 0)
 
 
-def _fitted(tensor: Tensor, size: tuple[int, int], crop: bool) -> Tensor:
+def _fitted(call: str, tensor: Tensor, size: tuple[int, int], crop: bool) -> Tensor:
     height, width = height_width(tensor)
     if (width, height) == size:
         return tensor
     if not crop:
-        return resize(tensor, size)
+        return scaled(call, tensor, size, 0, 0, c.INTER_LINEAR)
     factor = max(size[0] / width, size[1] / height)
-    large = resize(tensor, None, factor, factor)
+    if max(width, height) * factor > MOST_SIDE:
+        raise Invalid(f"{call}: size is {size!r}: {describe(tensor)} would be too long before it is cut")
+    large = scaled(call, tensor, None, factor, factor, c.INTER_LINEAR)
     height, width = height_width(large)
     left, top = int(0.5 * (width - size[0])), int(0.5 * (height - size[1]))
     x = planes(large)
@@ -160,7 +177,10 @@ def NMSBoxes(
     factor = real(call, "eta", eta)
     most = whole(call, "top_k", top_k, -(1 << 31), (1 << 31) - 1)
     b, count = boxes.backend, values.shape[0]
-    b.equal(boxes.shape[0], count)
+    try:
+        b.equal(boxes.shape[0], count)
+    except Invalid as error:
+        raise Invalid(f"{call}: bboxes is {describe(boxes)} and scores {describe(values)}: {error}") from None
     values = values.astype("float32")
     order = Tensor(b, b.arg_sort((-values).value, 0))
     boxes, values = take(boxes.astype("float64"), order, 0), take(values, order, 0)

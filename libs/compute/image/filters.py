@@ -91,11 +91,18 @@ def filter2D(
     delta: float = 0,
     borderType: int = c.BORDER_DEFAULT,
 ) -> Tensor:
-    """Return Σ kernel[i, j]·src at each window, plus delta: the kernel isn't turned round.
+    """Return Σ kernel[i, j]·src at each window, plus delta: the kernel [height, width] isn't turned round.
+
+    anchor, here as elsewhere: which pixel (x, y) of the kernel lies over the result's; (-1, -1): the middle.
 
     OpenCV: within 1 for integers, 1e-5 for floats (it goes through a Fourier transform for large kernels).
     """
-    call = "filter2D"
+    return _filtered("filter2D", src, ddepth, kernel, anchor, delta, borderType)
+
+
+def _filtered(
+    call: str, src: Any, ddepth: Any, kernel: Any, anchor: Any, delta: Any, borderType: Any
+) -> Tensor:
     tensor = image(call, "src", src, TYPES)
     weights = known(call, "kernel", kernel)
     if weights.ndim == 1:
@@ -129,7 +136,7 @@ def sepFilter2D(
     delta: float = 0,
     borderType: int = c.BORDER_DEFAULT,
 ) -> Tensor:
-    """Return rows weighted by kernelX, columns by kernelY, plus delta.
+    """Return rows weighted by kernelX, columns by kernelY, plus delta; both are vectors.
 
     OpenCV: within 1 for integers (smoothing of uint8 takes weights of 8 bits there), 1e-5 for floats.
     """
@@ -173,7 +180,7 @@ def Sobel(
     delta: float = 0,
     borderType: int = c.BORDER_DEFAULT,
 ) -> Tensor:
-    """Return a derivative of src, smoothed across it.
+    """Return the derivative of src of order dx along x and dy along y, smoothed across it.
 
     OpenCV: exact for integers where `scale` is 1 and sums stay below 2^24; else within 1, 1e-5 for floats.
     """
@@ -235,7 +242,7 @@ def Laplacian(
     factor = real(call, "scale", scale)
     if size <= 3:
         kernel = [[0, 1, 0], [1, -4, 1], [0, 1, 0]] if size == 1 else [[2, 0, 2], [0, -8, 0], [2, 0, 2]]
-        return filter2D(src, ddepth, np.array(kernel) * factor, (-1, -1), delta, borderType)
+        return _filtered(call, src, ddepth, np.array(kernel) * factor, (-1, -1), delta, borderType)
     tensor = image(call, "src", src, TYPES)
     result = depth(call, "ddepth", ddepth, tensor.dtype)
     kind = border_type(call, "borderType", borderType, WITHOUT_WRAP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,12 +24,14 @@ from libs.compute.image.pixels import (
     minimum,
     pair,
     planes,
+    read,
     real,
     reduced,
     restored,
     rint,
     running_sum,
     saturate,
+    static,
     take,
     where,
     whole,
@@ -69,7 +72,7 @@ def _bins(
     numbers = [
         whole(call, "channels", number, 0, len(every) - 1) for number in listed(call, "channels", channels)
     ]
-    if not 0 < len(counts) <= _DIMENSIONS or len(numbers) != len(counts) or np.prod(counts) > _MOST_BINS:
+    if not 0 < len(counts) <= _DIMENSIONS or len(numbers) != len(counts) or math.prod(counts) > _MOST_BINS:
         raise Invalid(
             f"{call}: channels and histSize say how many bins each of 1 to {_DIMENSIONS} channels has, "
             f"at most {_MOST_BINS} in all; they are {list(channels)} and {list(sizes)}"
@@ -125,16 +128,19 @@ def calcHist(
 def calcBackProject(
     images: Any, channels: Sequence[int], hist: Any, ranges: Sequence[float], scale: float
 ) -> Tensor:
-    """Return scale times the count of each pixel's bin, in the images' type; 0 outside of all bins.
+    """Return scale times the count of each pixel's bin, in the images' type, [height, width].
+
+    hist: float32 [bins, …], one axis for each of `channels`. Outside of all bins, it is 0.
 
     OpenCV: exact.
     """
     call = "calcBackProject"
-    (table,) = tensors_of(hist)
-    if table.dtype != "float32":
-        raise Invalid(f"{call}: hist is {describe(table)}; it is float32, as calcHist gives it")
+    table = read(call, "hist", hist)
+    bins = static(call, "hist", table)
+    if table.dtype != "float32" or not bins or 0 in bins:
+        raise Invalid(f"{call}: hist is {describe(table)}; it is float32 [bins, …], as calcHist gives it")
     own = image(call, "images", images[0] if isinstance(images, (list, tuple)) and images else images)
-    picked, counts, pairs = _bins(call, images, channels, [int(size) for size in table.shape], ranges)
+    picked, counts, pairs = _bins(call, images, channels, list(bins), ranges)
     index, inside = _placed(picked, counts, pairs)
     index, inside, table = tensors_of(index, inside, table)
     found = take(table.reshape((-1,)), index, 0) * real(call, "scale", scale)

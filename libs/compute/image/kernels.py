@@ -16,6 +16,8 @@ from libs.compute.tensor import Tensor, asarray
 __all__ = ["getDerivKernels", "getGaborKernel", "getGaussianKernel", "getStructuringElement"]
 
 Kernel = npt.NDArray[np.float64]
+_MOST_REACH = 1024
+"""Of a Gabor filter whose size is made of its sigma, in pixels to either side."""
 _SMALL_GAUSSIANS = {
     1: [1.0],
     3: [0.25, 0.5, 0.25],
@@ -62,7 +64,7 @@ def _depth(call: str, ktype: Any) -> str:
 
 
 def getGaussianKernel(ksize: int, sigma: float, ktype: int = c.CV_64F) -> Tensor:
-    """Return ksize weights of a Gaussian as a column; sigma of 0 or less: made of the size.
+    """Return the weights of a Gaussian, [ksize, 1]; sigma, in pixels, of 0 or less: made of the size.
 
     OpenCV: 1e-7.
     """
@@ -77,7 +79,7 @@ def getGaussianKernel(ksize: int, sigma: float, ktype: int = c.CV_64F) -> Tensor
 def getDerivKernels(
     dx: int, dy: int, ksize: int, normalize: bool = False, ktype: int = c.CV_32F
 ) -> tuple[Tensor, Tensor]:
-    """Return the weights of Sobel's filter, or Scharr's for `ksize` FILTER_SCHARR, as two columns.
+    """Return the weights of Sobel's filter, or Scharr's for `ksize` FILTER_SCHARR, as two columns [ksize, 1].
 
     OpenCV: exact.
     """
@@ -103,10 +105,10 @@ def deriv_kernels(call: str, dx: int, dy: int, ksize: int, normalize: bool = Fal
     if across + down == 0:
         raise Invalid(f"{call}: dx and dy are both 0; a derivative has an order")
     made = []
-    for order in (across, down):
+    for name, order in (("dx", across), ("dy", down)):
         own = 3 if size == 1 and order > 0 else size
         if order >= own:
-            raise Invalid(f"{call}: a derivative of order {order} takes a larger ksize than {size}")
+            raise Invalid(f"{call}: {name} is {order}; that takes a larger ksize than {size}")
         kernel = derivative(order, own)
         made.append(kernel / (1 << (own - order - 1)) if normalize else kernel)
     return made[0], made[1]
@@ -136,6 +138,8 @@ def getGaborKernel(
     across, down = found["sigma"], found["sigma"] / found["gamma"]
     x_most = width // 2 if width > 0 else round(3 * max(abs(across * cosine), abs(down * sine)))
     y_most = height // 2 if height > 0 else round(3 * max(abs(across * sine), abs(down * cosine)))
+    if max(x_most, y_most) > _MOST_REACH:
+        raise Invalid(f"{call}: sigma is {sigma!r} and gamma is {gamma!r}: too wide; give a ksize above 0")
     y, x = np.mgrid[y_most : -y_most - 1 : -1, x_most : -x_most - 1 : -1]
     along, beside = x * cosine + y * sine, -x * sine + y * cosine
     envelope = np.exp(-0.5 * (along / across) ** 2 - 0.5 * (beside / down) ** 2)

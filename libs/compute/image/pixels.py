@@ -30,8 +30,6 @@ MOST_TAPS = 1 << 12
 WHOLE = ("uint8", "int8", "uint16", "int16", "int32")
 REAL = ("float32", "float64")
 PIXELS = (*WHOLE, *REAL)
-SMALL = ("uint8", "int8", "uint16", "int16")
-"""Types whose sums and products of two fit int32 or int64."""
 _LIMITS = {name: (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in WHOLE}
 
 
@@ -106,13 +104,13 @@ def static(call: str, name: str, tensor: Tensor) -> tuple[int, ...]:
     """Return sizes that must be known; raises Invalid for formulas of sizes that aren't."""
     sizes = []
     for axis, size in enumerate(tensor.shape):
-        known = int_or_none(size)
-        if known is None:
+        number = int_or_none(size)
+        if number is None:
             raise Invalid(
                 f"{call}: axis {axis} of {name} has size {size}, which isn't known yet; "
                 "trace image functions for fixed sizes"
             )
-        sizes.append(known)
+        sizes.append(number)
     return tuple(sizes)
 
 
@@ -158,8 +156,8 @@ def depth(call: str, name: str, value: int, source: str) -> str:
     if number == -1:
         return source
     if number is None or number not in DEPTHS:
-        known = ", ".join(f"{number} ({type_})" for number, type_ in DEPTHS.items())
-        raise Invalid(f"{call}: {name} is {_shown(value)}; it is -1 or one of {known}")
+        depths = ", ".join(f"{number} ({type_})" for number, type_ in DEPTHS.items())
+        raise Invalid(f"{call}: {name} is {_shown(value)}; it is -1 or one of {depths}")
     return DEPTHS[number]
 
 
@@ -187,11 +185,11 @@ def listed(call: str, name: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def chosen(call: str, name: str, value: Any, known: Iterable[int]) -> int:
-    """Return a constant that must be among those known."""
-    options = tuple(known)
-    if not _is_whole(value) or value not in options:
-        raise Invalid(f"{call}: {name} is {_shown(value)}; it is one of {', '.join(map(str, options))}")
+def chosen(call: str, name: str, value: Any, options: Iterable[int]) -> int:
+    """Return a constant that must be among some."""
+    allowed = tuple(options)
+    if not _is_whole(value) or value not in allowed:
+        raise Invalid(f"{call}: {name} is {_shown(value)}; it is one of {', '.join(map(str, allowed))}")
     return int(value)
 
 
@@ -307,13 +305,6 @@ def saturate(x: Tensor, dtype: str) -> Tensor:
     if high < own_high:
         x = minimum(x, constant(x, high))
     return x.astype(dtype)
-
-
-def floored(x: Tensor, bits: int, half: bool = True) -> Tensor:
-    """Return int32 numbers divided by 2^bits, rounded to the nearest, half up; down where not `half`."""
-    # int32 is exact in float64, and so is its division by a power of 2.
-    scaled = (x.astype("float64") + (1 << bits >> 1 if half else 0)) * 2.0**-bits
-    return floor(scaled).astype("int32")
 
 
 def take(x: Tensor, indices: Tensor, axis: int) -> Tensor:

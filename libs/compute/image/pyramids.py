@@ -14,6 +14,7 @@ from libs.compute.image.pixels import (
     MOST_SIDE,
     REAL,
     channels_of,
+    describe,
     floor,
     height_width,
     image,
@@ -38,7 +39,10 @@ def pyrDown(src: Any, dstsize: tuple[int, int] | None = None, borderType: int = 
 
     OpenCV: exact for integers, 1e-6 for floats.
     """
-    call = "pyrDown"
+    return _halved("pyrDown", src, dstsize, borderType)
+
+
+def _halved(call: str, src: Any, dstsize: Any, borderType: Any) -> Tensor:
     tensor = image(call, "src", src, _TYPES)
     height, width = height_width(tensor)
     new_width, new_height = (width + 1) // 2, (height + 1) // 2
@@ -66,7 +70,9 @@ def pyrUp(src: Any, dstsize: tuple[int, int] | None = None, borderType: int = c.
     tensor = image(call, "src", src, _TYPES)
     height, width = height_width(tensor)
     if 4 * height * width * channels_of(tensor) > MOST_ELEMENTS:
-        raise Invalid(f"{call}: the result would have more than {MOST_ELEMENTS} elements")
+        raise Invalid(
+            f"{call}: src is {describe(tensor)}: the result would have more than {MOST_ELEMENTS} elements"
+        )
     wanted = (0, 0) if dstsize is None else pair(call, "dstsize", dstsize, 0, 2 * MOST_SIDE)
     if wanted not in ((0, 0), (2 * width, 2 * height)):
         raise Invalid(f"{call}: dstsize is {dstsize!r}; it is {(2 * width, 2 * height)}, or left out")
@@ -89,8 +95,9 @@ def buildPyramid(src: Any, maxlevel: int, borderType: int = c.BORDER_DEFAULT) ->
     """
     call = "buildPyramid"
     levels = [image(call, "src", src, _TYPES)]
+    border_type(call, "borderType", borderType, _KINDS)
     for _ in range(whole(call, "maxlevel", maxlevel, 0, 32)):
-        levels.append(pyrDown(levels[-1], None, borderType))
+        levels.append(_halved(call, levels[-1], None, borderType))
     return levels
 
 

@@ -36,7 +36,7 @@ _MOST_PRODUCTS = 1 << 34
 
 
 def connectedComponents(image: Any, connectivity: int = 8, ltype: int = c.CV_32S) -> tuple[Tensor, Tensor]:
-    """Return how many labels there are, and each pixel's, int32 or uint16: 0 where the image is 0.
+    """Return how many labels there are, and each pixel's, int32 or uint16 [height, width]: 0 where it is 0.
 
     Regions are numbered by where their first pixel lies, row by row. connectivity: 8, or 4 without corners.
 
@@ -147,7 +147,9 @@ def _columns(vectors: list[Tensor]) -> Tensor:
 def distanceTransform(
     src: Any, distanceType: int, maskSize: int = c.DIST_MASK_PRECISE, dstType: int = c.CV_32F
 ) -> Tensor:
-    """Return how far each pixel is from the nearest one that is 0, float32 or, for CV_8U, uint8.
+    """Return how far each pixel is from the nearest one that is 0, in pixels, [height, width].
+
+    It is float32 or, for a dstType of CV_8U, uint8.
 
     distanceType: DIST_L1, DIST_L2 or DIST_C. DIST_L2 is exact, by DIST_MASK_PRECISE alone (Felzenszwalb and
     Huttenlocher, 2012).

@@ -61,7 +61,11 @@ def resize(
     OpenCV: exact for INTER_NEAREST, and uint8 by INTER_LINEAR; else within 1 for integers, 1e-5 for floats.
     INTER_NEAREST_EXACT: but for middles exactly between two pixels.
     """
-    call = "resize"
+    return scaled("resize", src, dsize, fx, fy, interpolation)
+
+
+def scaled(call: str, src: Any, dsize: Any, fx: Any, fy: Any, interpolation: Any) -> Tensor:
+    """Do what `resize` does, for a function that refuses in its own name."""
     tensor = image(call, "src", src, ("uint8", "uint16", "int16", "float32", "float64"))
     kind = chosen(call, "interpolation", interpolation, _KINDS)
     height, width = height_width(tensor)
@@ -76,7 +80,8 @@ def resize(
         new_width, new_height = round(width * ratios[0]), round(height * ratios[1])
         across, down = 1 / ratios[0], 1 / ratios[1]
     if not new_width or not new_height or new_width * new_height * channels_of(tensor) > MOST_ELEMENTS:
-        raise Invalid(f"{call}: the result would be {new_width} by {new_height} pixels")
+        given = f"dsize is {dsize!r}, fx {fx!r} and fy {fy!r}"
+        raise Invalid(f"{call}: {given}: the result would be {new_width} by {new_height} pixels")
     return restored(resized(planes(tensor), (new_height, new_width), (down, across), kind), tensor)
 
 

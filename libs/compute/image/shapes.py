@@ -100,7 +100,9 @@ def _around_pixels(tensor: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def contourArea(contour: Any, oriented: bool = False) -> Tensor:
-    """Return the area inside an outline of points, float64; its sign says which way round where `oriented`.
+    """Return the area inside an outline, float64 of no axes; its sign says which way round where `oriented`.
+
+    contour: points, int32 or float32 [n, 2] or [n, 1, 2].
 
     OpenCV: 1e-6.
     """
@@ -119,7 +121,9 @@ def _rolled(points: Tensor) -> Tensor:
 
 
 def arcLength(curve: Any, closed: bool) -> Tensor:
-    """Return the length of a line through points, and back to the first where `closed`, float64.
+    """Return the length of a line through points, and back to the first where `closed`, float64 of no axes.
+
+    curve: points, int32 or float32 [n, 2] or [n, 1, 2].
 
     OpenCV: 1e-6.
     """
@@ -132,7 +136,9 @@ def arcLength(curve: Any, closed: bool) -> Tensor:
 
 
 def moments(array: Any, binaryImage: bool = False) -> Mapping[str, Tensor]:
-    """Return the moments of an image of one channel up to the third order, float64, by OpenCV's names.
+    """Return the moments of an image of one channel up to the third order, by OpenCV's names.
+
+    Each is float64 of no axes; the image is [height, width] or [height, width, 1].
 
     m…: raw; mu…: about the centre of mass; nu…: independent of size. `binaryImage`: what isn't 0 counts as 1.
 

@@ -56,7 +56,9 @@ def sqrBoxFilter(
     normalize: bool = True,
     borderType: int = c.BORDER_DEFAULT,
 ) -> Tensor:
-    """Return the mean (or sum) of squares in each window; ddepth -1: float32 of integers, else float64.
+    """Return the mean (or sum) of squares in each window (width, height).
+
+    ddepth -1: float32 of integers, else float64.
 
     OpenCV: 1e-6.
     """
@@ -142,7 +144,10 @@ def _added(x: Tensor, axis: int, size: int, count: int) -> Tensor:
 def GaussianBlur(
     src: Any, ksize: tuple[int, int], sigmaX: float, sigmaY: float = 0, borderType: int = c.BORDER_DEFAULT
 ) -> Tensor:
-    """Return src smoothed by a Gaussian; a ksize of (0, 0) is made of the sigmas, a sigma of 0 of the size.
+    """Return src smoothed by a Gaussian of ksize = (width, height), both odd.
+
+    A ksize of (0, 0) is made of the sigmas, which are in pixels; a sigmaX of 0 of the size, a sigmaY of 0 of
+    sigmaX.
 
     OpenCV: exact for uint8 and uint16, by its fixed point, within 1 for int16, 1e-5 for floats.
     """

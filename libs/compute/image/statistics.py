@@ -99,6 +99,8 @@ def sumElems(src: Any) -> Tensor:
 def mean(src: Any, mask: Any = None) -> Tensor:
     """Return the mean of each channel, float64 [4], where the mask isn't 0; channels that there aren't are 0.
 
+    mask, here as elsewhere: uint8, int8 or bool [height, width].
+
     OpenCV: 1e-7.
     """
     tensor = image("mean", "src", src, channels=(1, 2, 3, 4))
@@ -123,7 +125,7 @@ def meanStdDev(src: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
 
 
 def countNonZero(src: Any) -> Tensor:
-    """Return how many elements of one channel aren't 0.
+    """Return how many elements of one channel aren't 0, int32 of no axes.
 
     OpenCV: exact.
     """
@@ -164,9 +166,10 @@ def minMaxLoc(src: Any, mask: Any = None) -> tuple[Tensor, Tensor, Tensor, Tenso
 
 
 def norm(src1: Any, src2: Any = None, normType: int = c.NORM_L2, mask: Any = None) -> Tensor:
-    """Return the norm of src1, or of src1 - src2, over all channels, where the mask isn't 0.
+    """Return the norm of src1, or of src1 - src2, over all channels, float64 of no axes.
 
-    normType: NORM_INF, NORM_L1, NORM_L2 or NORM_L2SQR. As in OpenCV, norm(src1, NORM_L1) leaves src2 out.
+    normType: NORM_INF, NORM_L1, NORM_L2 or NORM_L2SQR. A mask [height, width] leaves out where it
+    is 0. As in OpenCV, norm(src1, NORM_L1) leaves src2 out.
 
     OpenCV: exact for integers, 1e-7 for floats.
     """
@@ -175,17 +178,20 @@ def norm(src1: Any, src2: Any = None, normType: int = c.NORM_L2, mask: Any = Non
     src2, named = (None, src2) if alone else (src2, normType)
     kind = chosen(call, "normType", named, (c.NORM_INF, c.NORM_L1, c.NORM_L2, c.NORM_L2SQR))
     tensor = image(call, "src1", src1)
-    x = planes(tensor).astype("float64")
-    if src2 is not None:
-        other = image(call, "src2", src2, (tensor.dtype,))
-        tensor, other = tensors_of(tensor, other)
-        same_shape(call, src1=tensor, src2=other)
-        x = planes(tensor).astype("float64") - planes(other).astype("float64")
+    x = planes(tensor).astype("float64") if src2 is None else _difference(call, tensor, src2)
     held = masked(call, mask, tensor)
     if held is not None:
         x, held = tensors_of(x, held)
         x = where(held, x, constant(x, 0))
     return _norm(x, kind)
+
+
+def _difference(call: str, tensor: Tensor, src2: Any) -> Tensor:
+    """Return an image less another one of its type and shape, float64 [height, width, channels]."""
+    other = image(call, "src2", src2, (tensor.dtype,))
+    tensor, other = tensors_of(tensor, other)
+    same_shape(call, src1=tensor, src2=other)
+    return planes(tensor).astype("float64") - planes(other).astype("float64")
 
 
 def _norm(x: Tensor, kind: int) -> Tensor:
@@ -199,13 +205,13 @@ def _norm(x: Tensor, kind: int) -> Tensor:
 
 
 def PSNR(src1: Any, src2: Any, R: float = 255) -> Tensor:
-    """Return the peak signal-to-noise ratio in dB of two images, for a largest value R.
+    """Return the peak signal-to-noise ratio in dB of two images, for a largest value R: float64 of no axes.
 
     OpenCV: 1e-7.
     """
     call = "PSNR"
-    error = norm(src1, src2, c.NORM_L2SQR)
     tensor = image(call, "src1", src1)
+    error = _norm(_difference(call, tensor, src2), c.NORM_L2SQR)
     height, width = height_width(tensor)
     root = sqrt(error / float(height * width * channels_of(tensor)))
     ratio = real(call, "R", R) / (root + float(np.finfo(np.float64).eps))
@@ -223,7 +229,8 @@ def normalize(
 ) -> Tensor:
     """Return src scaled to the norm alpha, or, for NORM_MINMAX, to numbers from alpha to beta.
 
-    Under a mask, only its pixels count and are returned; others are 0.
+    norm_type: NORM_INF, NORM_L1, NORM_L2 or NORM_MINMAX, over all channels. Under a mask [height, width],
+    only its pixels count and are returned; others are 0.
 
     OpenCV: within 1 for integers, 1e-6 for floats.
     """
@@ -266,6 +273,8 @@ def _range(x: Tensor, held: Tensor | None) -> tuple[Tensor, Tensor]:
 def reduce(src: Any, dim: int, rtype: int, dtype: int = -1) -> Tensor:
     """Return src with its columns (dim 0) or rows (dim 1) made one: by REDUCE_SUM, _AVG, _MAX, _MIN or _SUM2.
 
+    The result is [1, width(, channels)] or [height, 1(, channels)].
+
     OpenCV: exact for integers, 1e-6 for floats.
     """
     call = "reduce"
@@ -277,7 +286,7 @@ def reduce(src: Any, dim: int, rtype: int, dtype: int = -1) -> Tensor:
     if kind in (c.REDUCE_MAX, c.REDUCE_MIN):
         if result != tensor.dtype:
             raise Invalid(
-                f"{call}: the largest and smallest of {describe(tensor)} are of its type, not {result}"
+                f"{call}: dtype says {result}; the largest and smallest of {describe(tensor)} are of its type"
             )
         made = reduced("reduce_max" if kind == c.REDUCE_MAX else "reduce_min", x, (axis,), keep=True)
         return restored(made, tensor)
@@ -289,7 +298,7 @@ def reduce(src: Any, dim: int, rtype: int, dtype: int = -1) -> Tensor:
 
 
 def integral(src: Any, sdepth: int = -1) -> Tensor:
-    """Return the sum of all pixels above and left of each place, [height + 1, width + 1].
+    """Return the sum of all pixels above and left of each place, [height + 1, width + 1(, channels)].
 
     sdepth: -1 (int32 of uint8, else float64), CV_32S, CV_32F or CV_64F.
 

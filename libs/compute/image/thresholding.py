@@ -50,8 +50,8 @@ def threshold(src: Any, thresh: float, maxval: float, type: int) -> tuple[Tensor
     """
     call = "threshold"
     tensor = image(call, "src", src, _TYPES)
-    known = [kind | search for search in (0, c.THRESH_OTSU, c.THRESH_TRIANGLE) for kind in range(5)]
-    number = chosen(call, "type", type, known)
+    options = [kind | search for search in (0, c.THRESH_OTSU, c.THRESH_TRIANGLE) for kind in range(5)]
+    number = chosen(call, "type", type, options)
     kind, search = number & 7, number & ~7
     if search:
         types = ("uint8", "uint16") if search == c.THRESH_OTSU else ("uint8",)

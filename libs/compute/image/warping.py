@@ -55,8 +55,8 @@ _TYPES = ("uint8", "uint16", "int16", "float32", "float64")
 
 def _flags(call: str, flags: Any) -> tuple[int, bool]:
     """Return the interpolation, and whether the matrix leads from the result to the source."""
-    known_ = [kind | turned for kind in _ALL for turned in (0, c.WARP_INVERSE_MAP)]
-    number = chosen(call, "flags", flags, known_)
+    options = [kind | turned for kind in _ALL for turned in (0, c.WARP_INVERSE_MAP)]
+    number = chosen(call, "flags", flags, options)
     kind = number & ~c.WARP_INVERSE_MAP
     # The warps take INTER_AREA as INTER_LINEAR.
     return (c.INTER_LINEAR if kind == c.INTER_AREA else kind), bool(number & c.WARP_INVERSE_MAP)
@@ -65,10 +65,10 @@ def _flags(call: str, flags: Any) -> tuple[int, bool]:
 _ALL = (*KINDS, c.INTER_AREA)
 
 
-def _target(call: str, dsize: Any, tensor: Tensor) -> tuple[int, int]:
-    width, height = pair(call, "dsize", dsize, 1, MOST_SIDE)
+def _target(call: str, name: str, size: Any, tensor: Tensor) -> tuple[int, int]:
+    width, height = pair(call, name, size, 1, MOST_SIDE)
     if width * height * channels_of(tensor) > MOST_ELEMENTS:
-        raise Invalid(f"{call}: the result would be {width} by {height} pixels")
+        raise Invalid(f"{call}: {name} is {size!r}; the result has at most {MOST_ELEMENTS} elements")
     return width, height
 
 
@@ -85,6 +85,20 @@ def _matrix(call: str, name: str, thing: Any, rows: int, columns: int) -> Tensor
     return found.astype("float64")
 
 
+def _prepared(
+    call: str, src: Any, M: Any, rows: int, dsize: Any, flags: Any, border: tuple[Any, Any]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int, Border]:
+    """Return image, map [rows, 3] from result to source, the result's x and y, interpolation and border."""
+    tensor = image(call, "src", src, _TYPES)
+    tensor, matrix = tensors_of(tensor, _matrix(call, "M", M, rows, 3))
+    kind, inverse = _flags(call, flags)
+    width, height = _target(call, "dsize", dsize, tensor)
+    around = _border(call, *border, tensor)
+    if not inverse:
+        matrix = _inverted(matrix) if rows == 2 else _inverted_3(matrix)
+    return tensor, matrix, *grid(tensor, height, width), kind, around
+
+
 def warpAffine(
     src: Any,
     M: Any,
@@ -98,24 +112,18 @@ def warpAffine(
     OpenCV: within 1 for integers, 1e-4 for floats. By INTER_LANCZOS4 both read at 32nds of a pixel;
     so does OpenCV by INTER_LINEAR from int16, float64 and two channels, where this reads exactly.
     """
-    call = "warpAffine"
-    tensor = image(call, "src", src, _TYPES)
-    tensor, matrix = tensors_of(tensor, _matrix(call, "M", M, 2, 3))
-    kind, inverse = _flags(call, flags)
-    width, height = _target(call, dsize, tensor)
-    border = _border(call, borderMode, borderValue, tensor)
-    if not inverse:
-        matrix = _inverted(matrix)
-    x, y = grid(tensor, height, width)
+    tensor, m, x, y, kind, border = _prepared(
+        "warpAffine", src, M, 2, dsize, flags, (borderMode, borderValue)
+    )
     if kind == c.INTER_LANCZOS4:
         # In 1024ths first, as OpenCV steps along rows.
         places = [
-            floor((rint(m[0] * x * 1024.0) + rint((m[1] * y + m[2]) * 1024.0) + GRID / 2) * (1 / GRID))
-            for m in (matrix[0], matrix[1])
+            floor((rint(row[0] * x * 1024.0) + rint((row[1] * y + row[2]) * 1024.0) + GRID / 2) * (1 / GRID))
+            for row in (m[0], m[1])
         ]
         across, down = (place.astype("int32") for place in places)
         return restored(on_grid(planes(tensor), across, down, border), tensor)
-    across, down = (m[0] * x + m[1] * y + m[2] for m in (matrix[0], matrix[1]))
+    across, down = (row[0] * x + row[1] * y + row[2] for row in (m[0], m[1]))
     return restored(sampled(planes(tensor), across, down, kind, border), tensor)
 
 
@@ -146,16 +154,10 @@ def warpPerspective(
 
     OpenCV: as warpAffine.
     """
-    call = "warpPerspective"
-    tensor = image(call, "src", src, _TYPES)
-    tensor, matrix = tensors_of(tensor, _matrix(call, "M", M, 3, 3))
-    kind, inverse = _flags(call, flags)
-    width, height = _target(call, dsize, tensor)
-    border = _border(call, borderMode, borderValue, tensor)
-    if not inverse:
-        matrix = _inverted_3(matrix)
-    x, y = grid(tensor, height, width)
-    across, down, depth = (m[0] * x + m[1] * y + m[2] for m in (matrix[0], matrix[1], matrix[2]))
+    tensor, m, x, y, kind, border = _prepared(
+        "warpPerspective", src, M, 3, dsize, flags, (borderMode, borderValue)
+    )
+    across, down, depth = (row[0] * x + row[1] * y + row[2] for row in (m[0], m[1], m[2]))
     by = _reciprocal(depth)
     return restored(sampled(planes(tensor), across * by, down * by, kind, border), tensor)
 
@@ -208,7 +210,7 @@ def remap(
 def getRectSubPix(
     image: Any, patchSize: tuple[int, int], center: tuple[float, float], patchType: int = -1
 ) -> Tensor:
-    """Return (width, height) pixels around a centre that may lie between pixels.
+    """Return patchSize = (width, height) pixels around a center (x, y) that may lie between pixels.
 
     patchType: -1, CV_8U or CV_32F. Beyond the edges, the last pixels go on.
 
@@ -221,7 +223,7 @@ def getRectSubPix(
     ]
     if tensor.dtype == "float32" and result == "uint8":
         raise Invalid(f"{call}: a patch of float32 is float32 as well")
-    width, height = _target(call, patchSize, tensor)
+    width, height = _target(call, "patchSize", patchSize, tensor)
     middle = read(call, "center", center)
     if static(call, "center", middle) != (2,):
         raise Invalid(f"{call}: center is {describe(middle)}; it is (x, y)")
@@ -276,11 +278,11 @@ def _solved(call: str, left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) 
     try:
         return np.linalg.solve(left, right)
     except np.linalg.LinAlgError:
-        raise Invalid(f"{call}: three of the points lie on one line: no map leads through them") from None
+        raise Invalid(f"{call}: three points of src lie on one line: no map leads through them") from None
 
 
 def getAffineTransform(src: Any, dst: Any) -> Tensor:
-    """Return the map [2, 3] that takes three points to three others.
+    """Return the map [2, 3] that takes three points [3, 2] to three others.
 
     OpenCV: 1e-9.
     """
@@ -291,7 +293,7 @@ def getAffineTransform(src: Any, dst: Any) -> Tensor:
 
 
 def getPerspectiveTransform(src: Any, dst: Any) -> Tensor:
-    """Return the homography [3, 3] that takes four points to four others.
+    """Return the homography [3, 3] that takes four points [4, 2] to four others.
 
     OpenCV: 1e-9.
     """
@@ -313,7 +315,7 @@ def transform(src: Any, m: Any) -> Tensor:
     tensor = image(call, "src", src)
     matrix = known(call, "m", m)
     channels = channels_of(tensor)
-    if matrix.ndim != 2 or matrix.shape[1] not in (channels, channels + 1):
+    if matrix.ndim != 2 or not matrix.shape[0] or matrix.shape[1] not in (channels, channels + 1):
         raise Invalid(f"{call}: m has shape {list(matrix.shape)}; there are {channels} channels")
     compute = "float64" if tensor.dtype in ("int32", "float64") else "float32"
     x = planes(tensor).astype(compute)
@@ -327,7 +329,7 @@ def transform(src: Any, m: Any) -> Tensor:
 
 
 def perspectiveTransform(src: Any, m: Any) -> Tensor:
-    """Return points, float32 or float64 [n, 1, 2] or [n, 1, 3], moved by a homography.
+    """Return points, float32 or float64 [n, 1, 2] or [n, 1, 3], moved by a homography [3, 3] or [4, 4].
 
     OpenCV: 1e-5.
     """

@@ -1,5 +1,7 @@
 """Functions with numpy's names, arguments and results, on arrays that run at once or are traced into plans.
 
+Each raises Invalid for what it doesn't take, and Exhausted for what is too large to hold.
+
 `linalg` and `fft` are namespaces, as in numpy. docs/compute.md has the table of all functions, and how they
 differ from numpy's.
 """

@@ -49,18 +49,22 @@ def _pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     return Tensor(b, one), Tensor(b, other)
 
 
+def _dot(call: str, one: Tensor, other: Tensor) -> Tensor:
+    return _contracted(call, one, other, [one.ndim - 1], [max(other.ndim - 2, 0)])
+
+
 def dot(a: Any, b: Any) -> Tensor:
     """Multiply numbers; vectors to one number; others over the last axis and the one before the last."""
     one, other = _pair(a, b)
     if not one.ndim or not other.ndim:
         return binary("multiply", one, other)
-    return tensordot(one, other, ([-1], [-2 if other.ndim > 1 else -1]))
+    return _dot("dot", one, other)
 
 
 def vdot(a: Any, b: Any) -> Tensor:
     """Return the inner product of all elements of two arrays."""
     one, other = _pair(a, b)
-    return dot(one.ravel(), other.ravel())
+    return _dot("vdot", one.ravel(), other.ravel())
 
 
 def inner(a: Any, b: Any) -> Tensor:
@@ -68,7 +72,7 @@ def inner(a: Any, b: Any) -> Tensor:
     one, other = _pair(a, b)
     if not one.ndim or not other.ndim:
         return binary("multiply", one, other)
-    return tensordot(one, other, ([-1], [-1]))
+    return _contracted("inner", one, other, [one.ndim - 1], [other.ndim - 1])
 
 
 def outer(a: Any, b: Any) -> Tensor:
@@ -106,11 +110,17 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     `axes`: how many, the last ones of `a` and the first ones of `b`; or a pair of axes, or of lists of them.
     """
     one, other = _pair(a, b)
-    left, right = _paired_axes(axes, one.ndim, other.ndim)
+    return _contracted("tensordot", one, other, *_paired_axes(axes, one.ndim, other.ndim))
+
+
+def _contracted(call: str, one: Tensor, other: Tensor, left: list[int], right: list[int]) -> Tensor:
     for first, second in zip(left, right, strict=True):
         sizes = one.shape[first], other.shape[second]
         if None not in map(int_or_none, sizes) and sizes[0] != sizes[1]:
-            raise Invalid(f"axis {first} of size {sizes[0]} doesn't fit axis {second} of size {sizes[1]}")
+            raise Invalid(
+                f"{call}: axis {first} of a, of size {sizes[0]}, "
+                f"doesn't fit axis {second} of b, of size {sizes[1]}"
+            )
         one.backend.equal(*sizes)
     kept = [axis for axis in range(one.ndim) if axis not in left]
     others = [axis for axis in range(other.ndim) if axis not in right]

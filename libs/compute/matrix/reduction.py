@@ -50,10 +50,10 @@ def chosen(tensor: Tensor, where: Any, otherwise: float) -> Tensor:
     return Tensor(b, b.where(mask.value, tensor.value, b.scalar(otherwise, tensor.type)))
 
 
-def reduced(operator: str, tensor: Tensor, axis: Any, keepdims: bool) -> Tensor:
-    """Apply an atomic reduction along axes; None: all axes."""
+def reduced(operator: str, tensor: Tensor, axis: Any, keepdims: bool, call: str = "") -> Tensor:
+    """Apply an atomic reduction along axes; None: all axes. It refuses in the name of `call`."""
     b = tensor.backend
-    axes = axes_of(axis, tensor.ndim)
+    axes = axes_of(axis, tensor.ndim, call)
     return Tensor(b, b.reduce(operator, tensor.value, axes, keep=bool(keepdims)))
 
 
@@ -70,7 +70,7 @@ def sum(
     tensor = tensor.astype(summing(tensor.type, dtype))
     if tensor.type is DataType.BOOL:
         raise Invalid("sum: a sum of type bool is none; use any()")
-    found = reduced("reduce_sum", chosen(tensor, where, 0), axis, keepdims)
+    found = reduced("reduce_sum", chosen(tensor, where, 0), axis, keepdims, "sum")
     return found if initial is None else (found + initial).astype(tensor.type)
 
 
@@ -87,7 +87,7 @@ def prod(
     tensor = tensor.astype(summing(tensor.type, dtype))
     if tensor.type is DataType.BOOL:
         raise Invalid("prod: a product of type bool is none; use all()")
-    found = reduced("reduce_prod", chosen(tensor, where, 1), axis, keepdims)
+    found = reduced("reduce_prod", chosen(tensor, where, 1), axis, keepdims, "prod")
     return found if initial is None else (found * initial).astype(tensor.type)
 
 
@@ -116,7 +116,7 @@ def _extreme(name: str, a: Any, axis: Any, keepdims: bool, initial: Any, where: 
     if initial is None:
         not_empty(name, tensor, axis)
     worst = lowest(tensor.type) if name == "max" else highest(tensor.type)
-    found = reduced(f"reduce_{name}", chosen(tensor, where, worst), axis, keepdims)
+    found = reduced(f"reduce_{name}", chosen(tensor, where, worst), axis, keepdims, name)
     if initial is None:
         return found
     return (maximum if name == "max" else minimum)(found, initial)
@@ -124,7 +124,7 @@ def _extreme(name: str, a: Any, axis: Any, keepdims: bool, initial: Any, where: 
 
 def not_empty(name: str, tensor: Tensor, axis: Any) -> None:
     """Raise Invalid where an axis is known to be empty."""
-    for place in axes_of(axis, tensor.ndim):
+    for place in axes_of(axis, tensor.ndim, name):
         if int_or_none(tensor.shape[place]) == 0:
             raise Invalid(f"{name}: axis {place} of an array of shape {list(tensor.shape)} is empty")
 
@@ -137,7 +137,7 @@ def ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
     """Return how many elements along axes are neither 0 nor false."""
     mask = asarray(a).astype(DataType.BOOL)
-    return reduced("reduce_sum", mask.astype(DataType.INT64), axis, keepdims)
+    return reduced("reduce_sum", mask.astype(DataType.INT64), axis, keepdims, "count_nonzero")
 
 
 def counted(tensor: Tensor, axis: Any, keepdims: bool, where: Any) -> Tensor:

@@ -290,9 +290,12 @@ def interp(
     if places.ndim != 1 or values.ndim != 1:
         raise Invalid("interp: xp and fp are vectors")
     if int_or_none(places.shape[0]) == 0:
-        raise Invalid("interp: there are no points")
+        raise Invalid("interp: xp and fp have no points")
     b = wanted.backend
-    b.equal(places.shape[0], values.shape[0])
+    try:
+        b.equal(places.shape[0], values.shape[0])
+    except Invalid as error:
+        raise Invalid(f"interp: xp and fp have as many elements as one another: {error}") from None
     if period is not None:
         if period == 0:
             raise Invalid("interp: period is 0")

@@ -222,25 +222,29 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None) -> Tensor:
     """Return the edges of bins of one width from the smallest to the largest element, or over a range."""
+    return _bin_edges("histogram_bin_edges", a, bins, range)
+
+
+def _bin_edges(call: str, a: Any, bins: Any, range: Any) -> Tensor:
     tensor = asarray(a).ravel()
     if not isinstance(bins, int | np.integer):
         if isinstance(bins, str):
-            raise Invalid(f"bins are a number of them, or their edges, not the rule {bins!r}")
+            raise Invalid(f"{call}: bins are a number of them, or their edges, not the rule {bins!r}")
         edges = asarray(bins)
         known = edges.backend.known(edges.value)
         if edges.ndim != 1 or (known is not None and not (known[1:] >= known[:-1]).all()):
-            raise Invalid("the edges of bins are an ascending vector")
+            raise Invalid(f"{call}: the edges of bins are an ascending vector")
         return edges
     count = operators.index(bins)
     if not 1 <= count <= MOST_BINS:
-        raise Invalid(f"there are 1 to {MOST_BINS} bins, not {count}")
+        raise Invalid(f"{call}: bins is {count}; there are 1 to {MOST_BINS}")
     if range is None and int_or_none(tensor.size) == 0:
         range = (0.0, 1.0)
     if range is not None:
         low, high = (float(end) for end in range)
         if not low <= high or not np.isfinite([low, high]).all():
             raise Invalid(
-                f"a range goes from a finite number to another that isn't below, not {low} to {high}"
+                f"{call}: range goes from a finite number to another that isn't below, not {low} to {high}"
             )
         low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
         return asarray(np.linspace(low, high, count + 1))
@@ -275,7 +279,7 @@ def histogram(
     A bin has its lower edge and not the upper one, but for the last, which has both. `density`: the counts
     are divided so that their integral is 1.
     """
-    edges = histogram_bin_edges(a, bins, range)
+    edges = _bin_edges("histogram", a, bins, range)
     b, (value, limits), _ = together(asarray(a).ravel(), edges)
     value_size, (points,) = b.shape(value)[0], b.shape(limits)
     # The bin of an element is the number of edges that it is not below, without the first.

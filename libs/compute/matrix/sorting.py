@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from libs.common.errors import Invalid
 from libs.compute import indexing, ordering
 from libs.compute.arithmetic import is_nan
@@ -274,8 +276,17 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
 
 def choose(a: Any, choices: Any, mode: str = "raise") -> Tensor:
     """Return from the choice that each element of `a` names. Modes as for `take`."""
+    listed = isinstance(choices, list | tuple | Tensor | np.ndarray) and getattr(choices, "ndim", 1) > 0
+    if not listed or not len(choices):
+        raise Invalid("choose: choices is a list of one array or more")
     b, values, _ = together(*choices)
     index, *lifted = tensors_of(a, *(Tensor(b, value) for value in values))
+    known = index.backend.known(index.value)
+    if mode == "raise" and known is not None and known.size:
+        low, high = known.min(), known.max()
+        if low < 0 or high >= len(lifted):
+            wrong = low if low < 0 else high
+            raise Invalid(f"choose: a holds {wrong}; there are {len(lifted)} choices, from 0 on")
     shape = index.backend.common_shape(index.shape, *(each.shape for each in lifted))
     b = index.backend
     number = b.broadcast(_places(b, index, len(lifted), mode), shape)

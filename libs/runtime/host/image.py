@@ -38,12 +38,17 @@ def decode(inputs: Sequence[Any], limits: Limits, *, texts: tuple[str, ...]) -> 
 
 def _pixels(data: bytes, mode: str, limits: Limits) -> Array:
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise Invalid(
             "images need the package pillow: pip install pillow", reason="MISSING_PACKAGE"
         ) from None
-    with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+    try:
+        opened = Image.open(io.BytesIO(data), formats=_FORMATS)
+    except UnidentifiedImageError:
+        # Pillow's text has the address of an object.
+        raise DataFault(f"it is no image that can be read: it is none of {', '.join(_FORMATS)}") from None
+    with opened as image:
         width, height = image.size
         if width * height > MOST_PIXELS:
             raise DataFault(f"an image has {width} by {height} pixels, more than {MOST_PIXELS}")

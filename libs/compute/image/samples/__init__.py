@@ -4,7 +4,7 @@ numpy arrays in them are what is traced; everything else is known then.
 """
 
 from libs.compute.image.samples import measures, pixels, places, windows
-from libs.compute.image.samples.parts import Case, restart
+from libs.compute.image.samples.parts import Case, Maker
 
 KINDS = (
     pixels.arithmetic,
@@ -25,9 +25,8 @@ KINDS = (
 
 def cases() -> dict[str, list[Case]]:
     """Return the calls of each function, by its name."""
-    restart()
     found: dict[str, list[Case]] = {}
-    for make in KINDS:
-        for case in make():
+    for kind in KINDS:
+        for case in kind(Maker(kind.__name__)):
             found.setdefault(case.name, []).append(case)
     return found

@@ -10,21 +10,18 @@ import numpy as np
 from libs.compute.image import constants as c
 from libs.compute.image.samples.parts import (
     BORDERS,
-    RANDOM,
     Case,
-    images,
+    Maker,
     near,
-    noise,
-    photo,
 )
 
 
-def filters() -> Iterator[Case]:
+def filters(make: Maker) -> Iterator[Case]:
     """Yield calls of filters, on all types and borders."""
-    small = (RANDOM.normal(size=(3, 5)) / 4).astype(np.float32).tolist()
-    large = (RANDOM.normal(size=(13, 13)) / 40).astype(np.float32).tolist()
+    small = (make.random.normal(size=(3, 5)) / 4).astype(np.float32).tolist()
+    large = (make.random.normal(size=(13, 13)) / 40).astype(np.float32).tolist()
     across, down = ([0.1, 0.2, 0.4, 0.2, 0.1], [0.25, 0.5, 0.25])
-    for number, x in enumerate(images()):
+    for number, x in enumerate(make.images()):
         for border in BORDERS if number < 2 else (c.BORDER_DEFAULT,):
             kind = {"borderType": border}
             yield Case("filter2D", (x, -1, small), kind, near(x, 1), 0.02 if x.dtype.kind != "f" else 1)
@@ -53,12 +50,12 @@ def filters() -> Iterator[Case]:
             for size in (1, 3, 5):
                 yield Case("Laplacian", (x, to, size), kind, 2e-6)
             yield Case("Scharr", (x, to, 1, 0, 0.3, 1), kind, 2e-6)
-    x = noise("uint8", 3)
+    x = make.noise("uint8", 3)
     for name in ("Sobel", "Scharr"):
         yield Case(name, (x, c.CV_16S, 1, 0))
         yield Case(name, (x, -1, 0, 1))
     yield Case("Laplacian", (x, c.CV_16S, 3))
-    yield Case("spatialGradient", (noise("uint8"),))
+    yield Case("spatialGradient", (make.noise("uint8"),))
     for size in (1, 3, 5, 7, 9, 13):
         for sigma in (0, 1.5):
             yield Case("getGaussianKernel", (size, sigma), within=1e-12)
@@ -72,18 +69,18 @@ def filters() -> Iterator[Case]:
             yield Case("getStructuringElement", (shape, window))
 
 
-def ranks() -> Iterator[Case]:
+def ranks(make: Maker) -> Iterator[Case]:
     """Yield calls of medians, bilateral smoothing and morphology."""
-    for x in images(("uint8", "uint16", "int16", "float32")):
+    for x in make.images(("uint8", "uint16", "int16", "float32")):
         for size in (3, 5):
             yield Case("medianBlur", (x, size))
-    yield Case("medianBlur", (noise("uint8", 0, 12, 14), 9))
+    yield Case("medianBlur", (make.noise("uint8", 0, 12, 14), 9))
     for count in (0, 3):
-        x = photo(count)
+        x = make.photo(count)
         yield Case("bilateralFilter", (x, 5, 30, 3), within=1)
         yield Case("bilateralFilter", ((x / 255).astype(np.float32), 0, 0.1, 2), within=1e-3)
     elements: list[Any] = [None, [[1] * 5] * 2, [[0, 1, 0], [1, 1, 1], [0, 1, 0]], [[1, 0], [0, 0], [1, 1]]]
-    for number, x in enumerate(images()):
+    for number, x in enumerate(make.images()):
         for element in elements:
             for border in BORDERS if number < 2 else (c.BORDER_CONSTANT,):
                 for rounds in (1, 2):
@@ -92,30 +89,30 @@ def ranks() -> Iterator[Case]:
                     yield Case("dilate", (x, element), options)
         for operation in range(7):
             yield Case("morphologyEx", (x, operation, elements[2]))
-    yield Case("erode", (noise("uint8", 3), elements[1], (0, 1)), {"borderValue": (7, 8, 9)})
+    yield Case("erode", (make.noise("uint8", 3), elements[1], (0, 1)), {"borderValue": (7, 8, 9)})
     form = [[0, 1, 0], [-1, 1, 1], [-1, -1, 0]]
-    yield Case("morphologyEx", ((photo() > 120).astype(np.uint8) * 255, c.MORPH_HITMISS, form))
+    yield Case("morphologyEx", ((make.photo() > 120).astype(np.uint8) * 255, c.MORPH_HITMISS, form))
 
 
-def thresholds() -> Iterator[Case]:
+def thresholds(make: Maker) -> Iterator[Case]:
     """Yield calls that split images, and that find edges."""
-    for x in images():
+    for x in make.images():
         for kind in range(5):
             for limit, most in ((100.7, 200.6), (-5.5, 20), (300, 90)):
                 yield Case("threshold", (x, limit, most, kind))
-    for x in (photo(), noise("uint8"), np.full((4, 5), 9, np.uint8)):
+    for x in (make.photo(), make.noise("uint8"), np.full((4, 5), 9, np.uint8)):
         for search in (c.THRESH_OTSU, c.THRESH_TRIANGLE):
             yield Case("threshold", (x, 0, 255, search | c.THRESH_TOZERO))
         yield Case("threshold", (x.astype(np.uint16) * 7, 0, 255, c.THRESH_OTSU))
         for method in (0, 1):
             for kind in (0, 1):
                 yield Case("adaptiveThreshold", (x, 200, method, kind, 7, 2.5), within=200, share=0.02)
-    for x in (photo(), photo(3), noise("uint8", 3)):
+    for x in (make.photo(), make.photo(3), make.noise("uint8", 3)):
         for size in (3, 5, 7):
             for square in (False, True):
                 limits = (50, 100) if size == 3 else (400, 1500)
                 yield Case("Canny", (x, *limits, size, square))
-    for x in (photo(), photo().astype(np.float32) / 255):
+    for x in (make.photo(), make.photo().astype(np.float32) / 255):
         for size in (3, 5, c.FILTER_SCHARR):
             yield Case("cornerHarris", (x, 3, size, 0.04), within=1e-5)
             yield Case("cornerMinEigenVal", (x, 3, size), within=1e-5)

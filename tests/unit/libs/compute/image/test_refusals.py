@@ -1,19 +1,23 @@
-"""What image functions don't take, they refuse with a text that names argument and value."""
+"""What image functions don't take, they refuse with a text that names function, argument and value."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
+import io
+import re
 import warnings
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from libs.common.errors import Exhausted, Invalid
 from libs.compute import image
 from libs.compute.image import catalogue
+from libs.compute.image.samples import Case, cases
 
 GRAY = np.zeros((6, 8), np.uint8)
 BGR = np.zeros((6, 8, 3), np.uint8)
@@ -70,6 +74,19 @@ REAL = np.zeros((6, 8), np.float32)
             "no mean and a scalefactor of 1",
         ),
         (lambda: image.blobFromImages([GRAY, BGR]), "images differ in size or channels"),
+        (
+            lambda: image.NMSBoxes(np.zeros((2, 4)), np.zeros(3), 0, 0),
+            r"^NMSBoxes: bboxes is float64",
+        ),
+        (lambda: image.PSNR(GRAY, REAL), "^PSNR: src2 is float32"),
+        (lambda: image.PSNR(GRAY, 4), "^PSNR: src2 is int64"),
+        (lambda: image.Laplacian(GRAY, 99), "^Laplacian: ddepth is 99"),
+        (lambda: image.scaleAdd(GRAY, 1, REAL), "^scaleAdd: src1 is uint8 and src2 float32"),
+        (lambda: image.blobFromImage(None), "^blobFromImage: image can't be read"),
+        (lambda: image.buildPyramid(GRAY, 0, 99), "^buildPyramid: borderType is 99"),
+        (lambda: image.calcBackProject([GRAY], [0], "text", [0, 256], 1), "^calcBackProject: hist can't be"),
+        (lambda: image.getGaborKernel((0, 0), 1e9, 0, 1, 1), "^getGaborKernel: sigma is 1000000000.0"),
+        (lambda: image.transform(GRAY, np.zeros((0, 1))), r"^transform: m has shape \[0, 1\]"),
         (lambda: image.line(GRAY, (0.5, 1), (2, 3), 1), "points are integers"),
         (lambda: image.line(GRAY, (0, 1), (2, 3), 1, 0), "thickness is 0"),
         (lambda: image.circle(GRAY, (1, 2), -1, 1), "radius is -1"),
@@ -77,7 +94,7 @@ REAL = np.zeros((6, 8), np.float32)
         (lambda: image.Canny(GRAY, 1, 2, 4), "apertureSize is 4"),
         (lambda: image.Canny(GRAY, 1, 2, 3, "yes"), "L2gradient is 'yes'; it is True or False"),
         (lambda: image.distanceTransform(GRAY, image.DIST_L2, image.DIST_MASK_5), "maskSize is 5"),
-        (lambda: image.imdecode(b"no image", image.IMREAD_COLOR), "no image that can be read"),
+        (lambda: image.imdecode(b"no image", image.IMREAD_COLOR), "^imdecode: buf: .* none of BMP, JPEG"),
         (lambda: image.imdecode(b"", image.IMREAD_COLOR), "0 bytes"),
         (lambda: image.imdecode([[1, 2]], image.IMREAD_COLOR), "uint8"),
     ],
@@ -143,19 +160,78 @@ def _thing(random: np.random.Generator, name: str) -> Any:
     return made[random.integers(len(made))]()
 
 
-@pytest.mark.parametrize("name", catalogue.functions())
-def test_anything_gives_a_result_or_a_refusal(name: str) -> None:
-    function = getattr(image, name)
-    parameters = inspect.signature(function).parameters.values()
-    random = np.random.default_rng(zlib.crc32(name.encode()))
+def _png() -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(BGR).save(file, "PNG")
+    return file.getvalue()
+
+
+CASES = {**cases(), "imdecode": [Case("imdecode", (_png(), image.IMREAD_COLOR))]}
+
+
+def _call(name: str, arguments: Mapping[str, Any]) -> Any:
+    """Call a function by its parameters' names; an equaliser is used at once on the image beside them."""
+    given = dict(arguments)
+    pixels = given.pop("src", None) if name == "createCLAHE" else None
+    made = getattr(image, name)(**given)
+    return made.apply(pixels) if name == "createCLAHE" else made
+
+
+def _named(case: Case) -> dict[str, Any]:
+    """Return the arguments of a call by their parameters' names."""
+    parameters = list(inspect.signature(getattr(image, case.name)).parameters)
+    if case.name == "createCLAHE":
+        parameters.insert(0, "src")
+    return {**dict(zip(parameters, case.args, strict=False)), **case.options}
+
+
+def _refusal(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return how a call is refused; "" where it gives a result. Anything else that it raises is a failure."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for _ in range(60):
-            args = [_thing(random, each.name) for each in parameters if each.default is each.empty]
-            options = {
-                each.name: _thing(random, each.name)
-                for each in parameters
-                if each.default is not each.empty and random.random() < 0.2
-            }
-            with contextlib.suppress(Invalid, Exhausted):
-                function(*args, **options)
+        try:
+            _call(name, arguments)
+        except (Invalid, Exhausted) as refusal:
+            return str(refusal)
+    return ""
+
+
+def _assert_named(name: str, text: str) -> None:
+    """Assert that a refusal names the function that was called, and an argument of it."""
+    owners, arguments = [name], set(inspect.signature(getattr(image, name)).parameters)
+    if name == "createCLAHE":
+        owners, arguments = [name, "CLAHE.apply"], arguments | {"src"}
+    assert text.startswith(tuple(f"{owner}: " for owner in owners))
+    assert arguments & set(re.findall(r"\w+", text.partition(": ")[2])), text
+    assert "object at 0x" not in text
+
+
+@pytest.mark.parametrize("name", catalogue.functions())
+def test_anything_gives_a_result_or_a_refusal(name: str) -> None:
+    parameters = inspect.signature(getattr(image, name)).parameters.values()
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    for _ in range(60):
+        arguments = {
+            each.name: _thing(random, each.name)
+            for each in parameters
+            if each.default is each.empty or random.random() < 0.2
+        }
+        if text := _refusal(name, arguments):
+            _assert_named(name, text)
+
+
+@pytest.mark.parametrize("name", catalogue.functions())
+def test_a_call_with_one_argument_spoilt_gives_a_result_or_a_refusal(name: str) -> None:
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    found = []
+    for number in range(40):
+        one, other = (_named(CASES[name][random.integers(len(CASES[name]))]) for _ in range(2))
+        spoilt = list(one)[number % len(one)]
+        # That of another call may go with the rest, or not.
+        new = other[spoilt] if spoilt in other and random.random() < 0.3 else _thing(random, spoilt)
+        text = _refusal(name, {**one, spoilt: new})
+        found.append(text)
+        if text:
+            _assert_named(name, text)
+    assert any(found)
+    assert not all(found)

@@ -138,7 +138,10 @@ def test_einsum_of_types(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: products.dot([1, 2], [1, 2, 3]), "axis 0 of size 2 doesn't fit axis 0 of size 3"),
+        (
+            lambda: products.dot([1, 2], [1, 2, 3]),
+            "axis 0 of a, of size 2, doesn't fit axis 0 of b, of size 3",
+        ),
         (lambda: products.tensordot(np.eye(2), np.eye(2), 3), "3 axes can't be paired"),
         (lambda: products.tensordot(np.eye(2), np.eye(2), ([0], [0, 1])), "1 axes of one array"),
         (lambda: products.cross([1, 2], [3, 4]), "vectors of 3, not of 2"),

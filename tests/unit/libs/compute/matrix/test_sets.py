@@ -141,7 +141,7 @@ def test_ediff1d() -> None:
         (lambda: sets.bincount([1], minlength=-1), "not -1"),
         (lambda: sets.bincount([1, 2], [1.0]), "must be equal"),
         (lambda: sets.histogram([1.0], "auto"), "rule 'auto'"),
-        (lambda: sets.histogram([1.0], 0), "not 0"),
+        (lambda: sets.histogram([1.0], 0), "bins is 0"),
         (lambda: sets.histogram([1.0], [2.0, 1.0]), "ascending"),
         (lambda: sets.histogram([np.inf], 3), "need a range"),
         (lambda: sets.histogram([1.0], 3, (2, 1)), "not 2.0 to 1.0"),

@@ -201,7 +201,7 @@ def test_compress_and_extract() -> None:
         (lambda: sorting.nonzero(1), "1 axis or more"),
         (lambda: sorting.select([[True]], []), "as many choices"),
         (lambda: sorting.select([[1]], [[1]]), "conditions are booleans"),
-        (lambda: sorting.choose([2], [[1], [2]]), "index 2 is out of range"),
+        (lambda: sorting.choose([2], [[1], [2]]), "a holds 2; there are 2 choices"),
         (lambda: sorting.compress([[True]], [1]), "a vector, not of 2"),
         (lambda: sorting.lexsort(()), "needs a key"),
     ],
