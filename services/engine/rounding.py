@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,48 +45,78 @@ _NUDGE = 8.0
 """By how many units in the last place inputs differ at most."""
 _ALIKE = 4.0
 """An element's noise is that of elements up to so many times as large."""
-_MOST_NOISE = 10.0
-"""Of the output's largest value, times the tolerance: a plan that rounds more isn't judged, but refused."""
+_MOST_NOISE = 2e-2
+"""Of the output's largest value: a plan that rounds more isn't judged, but refused."""
 
 
-def explained_by_rounding(
-    plan: Plan,
-    feed: Mapping[str, Array],
-    name: str,
-    expected: Array,
-    tolerance: float,
-    max_buffer_bytes: int,
-) -> bool:
-    """Tell whether an output that differs from `expected` by more than `tolerance` does so by rounding alone.
+class Rounding:
+    """What a plan loses by rounding, by the same plan in 64-bit floats."""
 
-    Raises Exhausted where the wide plan takes more than `max_buffer_bytes` for a call.
-    """
-    if not np.issubdtype(expected.dtype, np.floating):
-        return False
-    wide = Program(widened(plan), max_buffer_bytes=max_buffer_bytes, max_bindings=0)
-    narrow = Program(plan, max_bindings=0)
-    specs = {spec.name: spec.dtype for spec in wide.inputs}
-    draw = np.random.default_rng(0)
-    first = noise = None
-    for sample in range(_SAMPLES):
-        given = feed if not sample else {key: _nudged(array, draw) for key, array in feed.items()}
-        exact = wide.run({key: _as(array, specs[key]) for key, array in given.items()})[name]
-        lost = np.abs(narrow.run(given)[name].astype(np.float64) - exact)
-        if first is None or noise is None:
-            if not (np.isfinite(exact).all() and np.isfinite(lost).all() and np.isfinite(expected).all()):
+    def __init__(self, plan: Plan, max_buffer_bytes: int) -> None:
+        self._plan = plan
+        self._max_buffer_bytes = max_buffer_bytes
+
+    def at(self, feed: Mapping[str, Any]) -> Losses:
+        """Return what is lost for these inputs; nothing is run before somebody asks."""
+        return Losses(self, feed)
+
+    @cached_property
+    def narrow(self) -> Program:
+        """The plan."""
+        return Program(self._plan, max_bindings=1)
+
+    @cached_property
+    def wide(self) -> Program:
+        """The plan in 64-bit floats."""
+        return Program(widened(self._plan), max_buffer_bytes=self._max_buffer_bytes, max_bindings=1)
+
+
+class Losses:
+    """What is lost for some inputs, over as many runs as it takes to tell."""
+
+    def __init__(self, rounding: Rounding, feed: Mapping[str, Any]) -> None:
+        self._rounding = rounding
+        self._feed = feed
+        self._draw = np.random.default_rng(0)
+        self._runs: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
+        """Outputs of the wide and of the narrow plan."""
+
+    def explain(self, name: str, expected: Array, tolerance: float) -> bool:
+        """Tell whether an output that differs from `expected` by more than `tolerance` does so by rounding.
+
+        Raises Exhausted where the wide plan takes too much memory for a call.
+        """
+        if not np.issubdtype(expected.dtype, np.floating):
+            return False
+        first = noise = None
+        for sample in range(_SAMPLES):
+            wide, narrow = self._run(sample)
+            exact = wide[name]
+            lost = np.abs(narrow[name].astype(np.float64) - exact)
+            if first is None or noise is None:
+                if not (np.isfinite(exact).all() and np.isfinite(lost).all() and np.isfinite(expected).all()):
+                    return False
+                first, noise = exact, lost
+            elif lost.shape == noise.shape:  # shapes may depend on values
+                noise = np.fmax(noise, np.where(np.isfinite(lost), lost, 0.0))
+            sizes = np.maximum(1.0, np.abs(first))
+            if not sizes.size:
+                return True
+            if float(noise.max()) > _MOST_NOISE * float(sizes.max()):
                 return False
-            first, noise = exact, lost
-        elif lost.shape == noise.shape:  # shapes may depend on values
-            noise = np.fmax(noise, np.where(np.isfinite(lost), lost, 0.0))
-    assert first is not None
-    assert noise is not None
-    sizes = np.maximum(1.0, np.abs(first))
-    if not sizes.size:
-        return True
-    if float(noise.max()) > _MOST_NOISE * tolerance * float(sizes.max()):
+            allowed = _FACTOR * _among_alike(noise, sizes) + tolerance * sizes
+            if (np.abs(expected.astype(np.float64) - first) <= allowed).all():
+                return True
         return False
-    allowed = _FACTOR * _among_alike(noise, sizes) + tolerance * sizes
-    return bool((np.abs(expected.astype(np.float64) - first) <= allowed).all())
+
+    def _run(self, sample: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        while len(self._runs) <= sample:
+            wide, feed = self._rounding.wide, self._feed
+            specs = {spec.name: spec.dtype for spec in wide.inputs}
+            given = {key: _nudged(array, self._draw) for key, array in feed.items()} if self._runs else feed
+            exact = wide.run({key: _as(array, specs[key]) for key, array in given.items()})
+            self._runs.append((exact, self._rounding.narrow.run(given)))
+        return self._runs[sample]
 
 
 def _as(value: Any, dtype: np.dtype[Any]) -> Any:

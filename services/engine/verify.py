@@ -20,7 +20,7 @@ from libs.runtime.program import Program
 from services.engine.domain.model import Verdict
 from services.engine.feeds import feeds, shapes_at, sizes_to_try
 from services.engine.peers import Feed, Run
-from services.engine.rounding import explained_by_rounding
+from services.engine.rounding import Losses, Rounding
 
 TOLERANCE = 1e-4
 """Largest difference allowed, relative to max(1, |expected|), but for what is rounding (`rounding`)."""
@@ -32,7 +32,6 @@ MAX_MEMORY_BYTES = 256 * 1024**2
 """Sizes of dimensions that take more for a call aren't tried, but for the smallest."""
 MAX_CALCULATIONS = 4_000_000_000
 """Sizes of dimensions that take more for a call aren't tried, but for the smallest."""
-_PEERS = "ONNX Runtime, or with onnx's evaluator where that lacks something,"
 Array = npt.NDArray[Any]
 
 
@@ -57,6 +56,7 @@ def verify(plan: Plan, peer: Run, seed: int, second_opinion: Run = _no_opinion) 
         Invalid: when the peer can't run the model, or the plan can't at any inputs that were tried.
     """
     program, is_random = Program(plan, max_bindings=1), draws_random_numbers(plan)
+    rounding = Rounding(plan, MAX_BUFFER_BYTES)
     randomness = np.random.default_rng(seed)
     worst, count, overruled = 0.0, 0, 0
     refused: Invalid | None = None
@@ -75,7 +75,7 @@ def verify(plan: Plan, peer: Run, seed: int, second_opinion: Run = _no_opinion) 
             if outcome is None:
                 continue
             got, expected = outcome
-            judge = (lambda *_: True) if is_random else _judge(plan, feed)
+            judge = (lambda *_: True) if is_random else _judge(rounding.at(feed))
             try:
                 worst = max(worst, _compare(got, expected, named, judge))
             except Precondition as error:
@@ -144,10 +144,10 @@ Judge = Callable[[str, Array, float], bool]
 """Tells whether an output that differs from what is expected by more than allowed does so by rounding."""
 
 
-def _judge(plan: Plan, feed: Feed) -> Judge:
+def _judge(losses: Losses) -> Judge:
     def judge(name: str, expected: Array, allowed: float) -> bool:
         try:
-            return explained_by_rounding(plan, feed, name, expected, allowed, MAX_BUFFER_BYTES)
+            return losses.explain(name, expected, allowed)
         except Exhausted:
             return False
 
@@ -242,7 +242,7 @@ def _at(sizes: Mapping[str, int]) -> str:
 
 def _disagrees(text: str, sizes: Mapping[str, int]) -> Precondition:
     return Precondition(
-        f"the plan disagrees with {_PEERS}{_at(sizes)}: {text}; this is a fault of the engine, "
-        "please report it with the model",
+        f"the plan disagrees with ONNX Runtime, or onnx's evaluator{_at(sizes)}: {text}; this is a fault of "
+        "the engine, please report it with the model",
         reason="PLAN_DISAGREES",
     )

@@ -13,7 +13,7 @@ from libs.runtime.plan import Compute, DataType, Plan
 from libs.runtime.program import Program
 from services.engine.peers import Peer
 from services.engine.pipeline import Stages, compile_model
-from services.engine.rounding import explained_by_rounding, widened
+from services.engine.rounding import Rounding, widened
 from services.engine.testing_models import MODELS, Model
 from services.engine.verify import HALF_TOLERANCE, TOLERANCE, verify
 
@@ -58,12 +58,12 @@ def test_outputs_that_cancel_are_compared_by_what_rounding_explains() -> None:
     assert verdict.comparisons == 8
     feed = {"x": np.random.default_rng(5).standard_normal((4, 512)).astype(np.float32)}
     right = Peer(content).run(feed)["y"]
-    assert explained_by_rounding(plan, feed, "y", right, TOLERANCE, LARGE)
+    assert Rounding(plan, LARGE).at(feed).explain("y", right, TOLERANCE)
     # A thousandth of the largest value is no rounding, nor is one element of ten times its noise.
-    assert not explained_by_rounding(plan, feed, "y", right + np.float32(1e4), TOLERANCE, LARGE)
+    assert not Rounding(plan, LARGE).at(feed).explain("y", right + np.float32(1e4), TOLERANCE)
     spoilt = right.copy()
     spoilt[0, 0] += np.float32(300)
-    assert not explained_by_rounding(plan, feed, "y", spoilt, TOLERANCE, LARGE)
+    assert not Rounding(plan, LARGE).at(feed).explain("y", spoilt, TOLERANCE)
 
 
 def test_16_bits_round_more() -> None:
@@ -76,8 +76,8 @@ def test_16_bits_round_more() -> None:
     exact = -feed["x"]
     rounded = np.abs(Program(plan).run(feed)["y"].astype(float) - exact.astype(float))
     assert rounded.max() > 2e-3 * 20
-    assert explained_by_rounding(plan, feed, "y", exact, HALF_TOLERANCE, LARGE)
-    assert not explained_by_rounding(plan, feed, "y", exact + np.float16(3), HALF_TOLERANCE, LARGE)
+    assert Rounding(plan, LARGE).at(feed).explain("y", exact, HALF_TOLERANCE)
+    assert not Rounding(plan, LARGE).at(feed).explain("y", exact + np.float16(3), HALF_TOLERANCE)
 
 
 def test_a_wrong_plan_is_as_wrong_in_64_bits() -> None:
@@ -104,12 +104,12 @@ def test_infinities_and_other_types_are_no_rounding() -> None:
     plan, feed = compiled(content), {"x": np.ones((1, 512), np.float32)}
     right = Peer(content).run(feed)["y"]
     for spoilt in (right * np.float32(np.inf), right > 0):
-        assert not explained_by_rounding(plan, feed, "y", spoilt, TOLERANCE, LARGE)
+        assert not Rounding(plan, LARGE).at(feed).explain("y", spoilt, TOLERANCE)
     m = Model("integers")
     m.add("Neg", m.input("x", "batch", type_=TensorProto.INT64), output="y")
     plan = compiled(m.finish({"y": ("batch",)}, type_=TensorProto.INT64))
     numbers = np.arange(3)
-    assert not explained_by_rounding(plan, {"x": numbers}, "y", numbers, TOLERANCE, LARGE)
+    assert not Rounding(plan, LARGE).at({"x": numbers}).explain("y", numbers, TOLERANCE)
 
 
 def beside() -> bytes:
@@ -130,8 +130,8 @@ def test_a_small_element_does_not_hide_behind_the_noise_of_a_large_one() -> None
     right = Peer(content).run(feed)["y"]
     assert np.abs(right[:, 0]).min() > 1e5
     assert np.abs(right[:, 1]).max() < 2
-    assert explained_by_rounding(plan, feed, "y", right, TOLERANCE, LARGE)
+    assert Rounding(plan, LARGE).at(feed).explain("y", right, TOLERANCE)
     for column, wrong in ((0, False), (1, True)):
         spoilt = right.copy()
         spoilt[0, column] += np.float32(0.25)
-        assert explained_by_rounding(plan, feed, "y", spoilt, TOLERANCE, LARGE) is not wrong
+        assert Rounding(plan, LARGE).at(feed).explain("y", spoilt, TOLERANCE) is not wrong
