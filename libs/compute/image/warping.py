@@ -109,8 +109,9 @@ def warpAffine(
 ) -> Tensor:
     """Return src moved by M [2, 3], in an image of dsize = (width, height).
 
-    OpenCV: within 1 for integers, 1e-4 for floats. By INTER_LANCZOS4 both read at 32nds of a pixel;
-    so does OpenCV by INTER_LINEAR from int16, float64 and two channels, where this reads exactly.
+    OpenCV: within 1 for integers, 1e-4 for floats; by INTER_NEAREST but for places half way between pixels,
+    which float32 decides there. By INTER_LANCZOS4 both read at 32nds of a pixel; so does OpenCV by
+    INTER_LINEAR from int16, float64 and two channels, where this reads exactly.
     """
     tensor, m, x, y, kind, border = _prepared(
         "warpAffine", src, M, 2, dsize, flags, (borderMode, borderValue)
