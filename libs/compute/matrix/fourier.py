@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from libs.common.errors import Invalid
-from libs.compute.axes import axis_of
+from libs.compute.axes import axis_of, whole_of
 from libs.compute.backend import (
     Array,
     Backend,
@@ -159,7 +159,7 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     if isinstance(a, Complex) or (isinstance(a, np.ndarray) and a.dtype.kind == "c"):
         raise Invalid("rfft takes real numbers; use fft for complex ones")
     whole = fft(a, n, axis, norm)
-    place = axis_of(axis, whole.ndim)
+    place = axis_of(axis, whole.ndim, "rfft")
     half = int(whole.shape[place]) // 2 + 1
     return whole[(*[slice(None)] * place, slice(0, half))]
 
@@ -167,11 +167,11 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
     """Return the inverse of `rfft`: `n` real numbers, 2·(m - 1) of m points where it isn't given."""
     half = as_complex(a)
-    place = axis_of(axis, half.ndim)
+    place = axis_of(axis, half.ndim, "irfft")
     known = int_or_none(half.shape[place])
     if n is None and known is None:
         raise Invalid(f"irfft needs n: the length {half.shape[place]} isn't known yet")
-    points = 2 * ((known or 0) - 1) if n is None else operators.index(n)
+    points = 2 * ((known or 0) - 1) if n is None else whole_of(n, "irfft", "n")
     if points < 1:
         raise Invalid(f"irfft gives one number or more, not {points}")
     half = _resized(half, place, points // 2 + 1)

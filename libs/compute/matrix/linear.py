@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator as operators
 from typing import Any, NamedTuple
 
 from libs.common.errors import Invalid
 from libs.compute import linear
-from libs.compute.axes import axes_of, axis_of
+from libs.compute.axes import axes_of, axis_of, whole_of
 from libs.compute.backend import Backend, Shape, Size, Value, int_or_none, product
 from libs.compute.promotion import FLOATS
 from libs.compute.tensor import Tensor, asarray, matmul, tensors_of
@@ -170,7 +169,7 @@ def qr(a: Any, mode: str = "reduced") -> Factors | Tensor:
 
 def matrix_power(a: Any, n: int) -> Tensor:
     """Return square matrices multiplied by themselves n times; their inverse for n = -1, and so on."""
-    power = operators.index(n)
+    power = whole_of(n, "matrix_power", "n")
     if abs(power) > MOST_POWER:
         raise Invalid(f"matrix_power takes powers up to {MOST_POWER}, not {power}")
     base = inv(a) if power < 0 else asarray(a)
@@ -215,11 +214,11 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
             return flat.reshape(*[1] * tensor.ndim) if keepdims else flat
         axes = tuple(range(tensor.ndim))
     else:
-        axes = axes_of(axis, tensor.ndim)
+        axes = axes_of(axis, tensor.ndim, "norm")
     if len(axes) not in (1, 2):
         raise Invalid(f"norm goes along one axis or two, not {len(axes)}; say which by axis")
     if isinstance(axis, int | None) and len(axes) == 1 and axis is not None:
-        axes = (axis_of(axis, tensor.ndim),)
+        axes = (axis_of(axis, tensor.ndim, "norm"),)
     found = _vector_norm(tensor, ord, axes) if len(axes) == 1 else _matrix_norm(tensor, ord, axes)
     if not keepdims:
         return found

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from libs.common.errors import Invalid
-from libs.compute.axes import axes_of, axis_of
+from libs.compute.axes import axes_of, axis_of, whole_of
 from libs.compute.backend import Move, Shape, Size, contiguous_strides, int_or_none
 from libs.compute.eager import EAGER
 from libs.compute.tensor import Tensor, asarray, tensors_of
@@ -61,7 +61,7 @@ def size(a: Any, axis: Any = None) -> Size:
     """Return the number of elements, or of places along axes."""
     tensor = asarray(a)
     total: Size = 1
-    for each in axes_of(axis, tensor.ndim):
+    for each in axes_of(axis, tensor.ndim, "size"):
         total = total * tensor.shape[each]
     return total
 
@@ -97,7 +97,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
 def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
     """Return an array with some axes at other places; the rest keeps its order."""
     tensor = asarray(a)
-    sources, targets = axes_of(source, tensor.ndim), axes_of(destination, tensor.ndim)
+    sources, targets = axes_of(source, tensor.ndim, "moveaxis"), axes_of(destination, tensor.ndim, "moveaxis")
     if len(sources) != len(targets):
         raise Invalid(f"moveaxis: {len(sources)} axes are moved to {len(targets)} places")
     order = [axis for axis in range(tensor.ndim) if axis not in sources]
@@ -109,7 +109,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
 def rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
     """Return an array with an axis moved back until it lies before another one."""
     tensor = asarray(a)
-    place, before = axis_of(axis, tensor.ndim), operators.index(start)
+    place, before = axis_of(axis, tensor.ndim, "rollaxis"), whole_of(start, "rollaxis", "start")
     if not -tensor.ndim <= before <= tensor.ndim:
         raise Invalid(f"rollaxis: start {before} is out of range: there are {tensor.ndim} axes")
     before = before + tensor.ndim if before < 0 else before
@@ -119,7 +119,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
 def swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
     """Return an array with two axes swapped."""
     tensor = asarray(a)
-    first, second = axis_of(axis1, tensor.ndim), axis_of(axis2, tensor.ndim)
+    first, second = axis_of(axis1, tensor.ndim, "swapaxes"), axis_of(axis2, tensor.ndim, "swapaxes")
     order = list(range(tensor.ndim))
     order[first], order[second] = second, first
     return tensor.transpose(tuple(order))
@@ -131,7 +131,7 @@ def squeeze(a: Any, axis: Any = None) -> Tensor:
     if axis is None:
         gone = [place for place, size in enumerate(tensor.shape) if int_or_none(size) == 1]
     else:
-        gone = list(axes_of(axis, tensor.ndim))
+        gone = list(axes_of(axis, tensor.ndim, "squeeze"))
         for place in gone:
             if int_or_none(tensor.shape[place]) not in (1, None):
                 raise Invalid(f"squeeze: axis {place} has size {tensor.shape[place]}, not 1")
@@ -143,7 +143,7 @@ def expand_dims(a: Any, axis: Any) -> Tensor:
     """Return an array with axes of size 1 at these places of the result."""
     tensor = asarray(a)
     count = len(axis) if isinstance(axis, tuple | list) else 1
-    places = axes_of(axis, tensor.ndim + count)
+    places = axes_of(axis, tensor.ndim + count, "expand_dims")
     rest = iter(tensor.shape)
     return tensor.reshape(tuple(1 if each in places else next(rest) for each in range(tensor.ndim + count)))
 
@@ -202,7 +202,7 @@ def broadcast_shapes(*args: Any) -> Shape:
 def flip(m: Any, axis: Any = None) -> Tensor:
     """Return an array in reverse order along axes; None: all of them."""
     tensor = asarray(m)
-    places = axes_of(axis, tensor.ndim)
+    places = axes_of(axis, tensor.ndim, "flip")
     return tensor[tuple(slice(None, None, -1 if each in places else 1) for each in range(tensor.ndim))]
 
 
@@ -219,11 +219,11 @@ def fliplr(m: Any) -> Tensor:
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     """Return an array turned by k quarters in the plane of two axes, from the first towards the second."""
     tensor = asarray(m)
-    places = axes_of(tuple(axes), tensor.ndim)
+    places = axes_of(tuple(axes), tensor.ndim, "rot90")
     if len(places) != 2:
         raise Invalid(f"rot90 turns in the plane of two axes, not of {len(places)}")
     first, second = places
-    turns = operators.index(k) % 4
+    turns = whole_of(k, "rot90", "k") % 4
     if turns == 2:
         return flip(tensor, places)
     if turns == 1:
@@ -243,7 +243,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
         raise Invalid(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     many = max(len(axes), len(shifts))
     for each, by in zip(axes * (many // len(axes)), shifts * (many // len(shifts)), strict=True):
-        tensor = _rolled(tensor, axis_of(each, tensor.ndim), by)
+        tensor = _rolled(tensor, axis_of(each, tensor.ndim, "roll"), by)
     return tensor
 
 
@@ -271,10 +271,10 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     tensor = asarray(a)
     if tensor.ndim < 2:
         raise Invalid(f"diagonal takes arrays of 2 axes or more, not {tensor.ndim}")
-    first, second = axis_of(axis1, tensor.ndim), axis_of(axis2, tensor.ndim)
+    first, second = axis_of(axis1, tensor.ndim, "diagonal"), axis_of(axis2, tensor.ndim, "diagonal")
     if first == second:
         raise Invalid(f"diagonal: axes {axis1} and {axis2} are the same")
-    b, k = tensor.backend, operators.index(offset)
+    b, k = tensor.backend, whole_of(offset, "diagonal", "offset")
     strides = contiguous_strides(tensor.shape)
     others = [axis for axis in range(tensor.ndim) if axis not in (first, second)]
     rows, columns = tensor.shape[first], tensor.shape[second]

@@ -110,7 +110,7 @@ def lexsort(keys: Any, axis: int = -1) -> Tensor:
     if not given:
         raise Invalid("lexsort needs a key")
     b, shape = given[0].backend, given[0].shape
-    place = axis_of(axis, len(shape))
+    place = axis_of(axis, len(shape), "lexsort")
     order: Value | None = None
     for key in given:
         value = _comparable("lexsort", key).value

@@ -69,7 +69,7 @@ def median(a: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Return what lies in the middle along axes: the mean of two where there are so many; NaN wins."""
     tensor = as_measured(a)
     not_empty("median", tensor, axis)
-    axes = axes_of(axis, tensor.ndim)
+    axes = axes_of(axis, tensor.ndim, "median")
     if not tensor.ndim:
         return tensor
     rows, shape = flat_last(tensor, axes)
@@ -101,13 +101,13 @@ def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdi
     """Return what a part `q` (0 to 1) of the elements along axes is at or below; NaN wins."""
     tensor = as_measured(a)
     not_empty("quantile", tensor, axis)
-    rows, shape = flat_last(tensor, axes_of(axis, tensor.ndim))
+    rows, shape = flat_last(tensor, axes_of(axis, tensor.ndim, "quantile"))
     count = Tensor(rows.backend, rows.backend.extent(rows.shape[1], DataType.FLOAT64))
     found, lead = quantiles(rows, parts_of(q, tensor, "quantile"), count, method)
     b = rows.backend
     ordered = Tensor(b, b.reduce("reduce_max", rows.value, (1,), keep=False))
     found = choose(isnan(ordered), ordered.astype(found.type), found)
-    return shaped(found, lead, shape, axes_of(axis, tensor.ndim), tensor.ndim, keepdims)
+    return shaped(found, lead, shape, axes_of(axis, tensor.ndim, "quantile"), tensor.ndim, keepdims)
 
 
 def shaped(
