@@ -340,9 +340,14 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
         tensor, axis = tensor.reshape(-1), 0
     place = axis_of(axis, tensor.ndim, "insert")
     size = _known("insert", tensor.shape[place])
-    wanted = np.arange(size)[obj] if isinstance(obj, slice) else np.asarray(obj)
+    try:
+        wanted = np.arange(size)[obj] if isinstance(obj, slice) else asarray(obj).numpy()
+    except (Invalid, TypeError) as error:
+        raise Invalid(f"insert: obj can't be read: {error}") from None
     if wanted.dtype == np.bool_:
         wanted = np.flatnonzero(wanted)
+    if wanted.size and wanted.dtype.kind not in "iu":
+        raise Invalid(f"insert: obj holds {wanted.dtype}; places are integers")
     places = wanted.reshape(-1).astype(np.int64)
     for each in places:
         if not -size <= each <= size:
@@ -350,7 +355,12 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     places = np.where(places < 0, places + size, places)
     if not places.size:
         return tensor
-    tensor, new = tensors_of(tensor, asarray(values).astype(tensor.type))
+    try:
+        tensor, new = tensors_of(tensor, asarray(values).astype(tensor.type))
+    except Invalid as error:
+        raise Invalid(f"insert: values can't be read: {error}") from None
+    if new.ndim > tensor.ndim:
+        raise Invalid(f"insert: values has {new.ndim} axes; arr has {tensor.ndim}")
     b = tensor.backend
     if places.size == 1:
         new = new.reshape(*[1] * (tensor.ndim - new.ndim), *new.shape)

@@ -33,14 +33,14 @@ __all__ = [
 ]
 
 
-def _along(a: Any, axis: Any) -> tuple[Tensor, int]:
+def _along(call: str, a: Any, axis: Any) -> tuple[Tensor, int]:
     tensor = asarray(a)
-    return (tensor.reshape(-1), 0) if axis is None else (tensor, axis_of(axis, tensor.ndim))
+    return (tensor.reshape(-1), 0) if axis is None else (tensor, axis_of(axis, tensor.ndim, call))
 
 
 def cumsum(a: Any, axis: Any = None, dtype: object = None) -> Tensor:
     """Return running sums along an axis; None: of all elements, as a vector."""
-    tensor, place = _along(a, axis)
+    tensor, place = _along("cumsum", a, axis)
     tensor = tensor.astype(summing(tensor.type, dtype))
     if not tensor.ndim:
         tensor = tensor.reshape(1)
@@ -49,7 +49,7 @@ def cumsum(a: Any, axis: Any = None, dtype: object = None) -> Tensor:
 
 def cumprod(a: Any, axis: Any = None, dtype: object = None) -> Tensor:
     """Return running products along an axis; None: of all elements, as a vector."""
-    tensor, place = _along(a, axis)
+    tensor, place = _along("cumprod", a, axis)
     tensor = tensor.astype(summing(tensor.type, dtype))
     return Tensor(tensor.backend, _running_product(tensor.backend, tensor.value, place))
 

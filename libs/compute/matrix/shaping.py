@@ -6,8 +6,10 @@ import operator as operators
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from libs.common.errors import Invalid
-from libs.compute.axes import axes_of, axis_of, whole_of
+from libs.compute.axes import axes_of, axis_of, shown, whole_of
 from libs.compute.backend import Move, Shape, Size, contiguous_strides, int_or_none
 from libs.compute.eager import EAGER
 from libs.compute.tensor import Tensor, asarray, tensors_of
@@ -68,8 +70,7 @@ def size(a: Any, axis: Any = None) -> Size:
 
 def reshape(a: Any, /, shape: Any) -> Tensor:
     """Return the elements, in row-major order, in another shape; one size may be -1: whatever is left."""
-    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    return asarray(a).reshape(sizes)
+    return asarray(a).reshape(_sizes("reshape", shape))
 
 
 def ravel(a: Any) -> Tensor:
@@ -176,10 +177,21 @@ def _at_least(tensor: Tensor, rank: int) -> Tensor:
     return tensor.reshape(*[1] * (rank - tensor.ndim), *tensor.shape)
 
 
+def _sizes(call: str, shape: Any) -> tuple[Any, ...]:
+    """Return sizes that a caller gave: one, or several; raises Invalid for what is no integer."""
+    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    if isinstance(shape, Tensor | np.ndarray) and shape.ndim == 1:
+        given = tuple(shape.tolist())
+    for size in given:
+        if isinstance(size, float | complex | str | list | tuple | dict | slice | None | np.floating):
+            raise Invalid(f"{call}: shape {shown(shape)} holds what is no integer")
+    return given
+
+
 def broadcast_to(array: Any, shape: Any) -> Tensor:
     """Repeat an array to a shape that it broadcasts to."""
     tensor = asarray(array)
-    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    sizes = _sizes("broadcast_to", shape)
     return Tensor(tensor.backend, tensor.backend.broadcast(tensor.value, sizes))
 
 
