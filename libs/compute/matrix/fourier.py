@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from libs.common.errors import Invalid
-from libs.compute.axes import axis_of, shown, whole_of
+from libs.compute.axes import axis_of, one_of, shown, whole_of
 from libs.compute.backend import (
     Array,
     Backend,
@@ -313,6 +313,7 @@ def _transformed(
 
 
 def _scale(call: str, norm: str | None, points: int, inverse: bool) -> float:
+    one_of(norm, (None, "backward", "ortho", "forward"), call, "norm")
     match norm:
         case "ortho":
             return 1 / math.sqrt(points)
@@ -320,7 +321,7 @@ def _scale(call: str, norm: str | None, points: int, inverse: bool) -> float:
             return 1 / points if inverse else 1.0
         case "forward":
             return 1.0 if inverse else 1 / points
-    raise Invalid(f"{call}: norm is {shown(norm)}; it is one of 'backward', 'ortho', 'forward'")
+    raise AssertionError(norm)
 
 
 def _waves(b: Backend, angles: Array, type_: DataType) -> Pair:

@@ -273,7 +273,7 @@ def _matrix_norm(call: str, tensor: Tensor, ord: Any, axes: tuple[int, ...]) -> 
 def cond(x: Any, p: Any = "fro") -> Tensor:
     """Return the condition number of square matrices, |x|·|x⁻¹|, by one of their norms."""
     tensor = _floats(x, "cond")
-    axes = (tensor.ndim - 2, tensor.ndim - 1)
+    inverse, axes = inv(tensor), (tensor.ndim - 2, tensor.ndim - 1)
     if p is not None and p.__class__ is not str and not isinstance(p, int | float):
         raise Invalid(f"cond: p is {shown(p)}; matrices have the norms 'fro', 1, -1, inf and -inf")
-    return _matrix_norm("cond: p", tensor, p, axes) * _matrix_norm("cond: p", inv(tensor), p, axes)
+    return _matrix_norm("cond: p", tensor, p, axes) * _matrix_norm("cond: p", inverse, p, axes)

@@ -81,7 +81,11 @@ def ravel(a: Any) -> Tensor:
 def transpose(a: Any, axes: Any = None) -> Tensor:
     """Return an array with its axes in another order; None: in reverse order."""
     tensor = asarray(a)
-    return tensor.transpose() if axes is None else tensor.transpose(tuple(axes))
+    if axes is None:
+        return tensor.transpose()
+    if not isinstance(axes, tuple | list | range):
+        axes = (axes,)
+    return tensor.transpose(axes_of(tuple(axes), tensor.ndim, "transpose"))
 
 
 permute_dims = transpose
@@ -183,7 +187,8 @@ def _sizes(call: str, shape: Any) -> tuple[Any, ...]:
     if isinstance(shape, Tensor | np.ndarray) and shape.ndim == 1:
         given = tuple(shape.tolist())
     for size in given:
-        if isinstance(size, float | complex | str | list | tuple | dict | slice | None | np.floating):
+        known = isinstance(size, Tensor | np.ndarray) and (size.ndim or np.dtype(size.dtype).kind not in "iu")
+        if known or isinstance(size, float | complex | str | list | tuple | dict | slice | None | np.inexact):
             raise Invalid(f"{call}: shape {shown(shape)} holds what is no integer")
     return given
 

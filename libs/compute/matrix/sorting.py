@@ -9,7 +9,7 @@ import numpy as np
 from libs.common.errors import Invalid
 from libs.compute import indexing, ordering
 from libs.compute.arithmetic import is_nan
-from libs.compute.axes import axis_of, one_of
+from libs.compute.axes import axis_of, flag_of, one_of
 from libs.compute.backend import Backend, Size, Value, int_or_none, product
 from libs.compute.linear import beside
 from libs.compute.matrix.logic import where
@@ -124,7 +124,7 @@ def lexsort(keys: Any, axis: int = -1) -> Tensor:
 
 
 def _extreme(what: str, a: Any, axis: int | None, keepdims: bool, *, smallest: bool, skip: bool) -> Tensor:
-    tensor = _comparable(what, a)
+    tensor, keepdims = _comparable(what, a), flag_of(keepdims, what, "keepdims")
     rank = tensor.ndim
     moved, place = _along(what, tensor, axis)
     if int_or_none(moved.shape[place]) == 0:
