@@ -179,7 +179,7 @@ def mean(
     """Return means along axes; of integers as float64. NaN where there is nothing."""
     tensor = asarray(a)
     type_, given = averaging(tensor, dtype)
-    total = sum(tensor, axis, type_, keepdims, where=where)
+    total = reduced("reduce_sum", chosen(tensor.astype(type_), where, 0), axis, keepdims, "mean")
     return (total / counted(tensor, axis, keepdims, where).astype(type_)).astype(given)
 
 

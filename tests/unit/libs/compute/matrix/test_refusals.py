@@ -23,6 +23,17 @@ ARRAY = np.zeros(3)
 @pytest.mark.parametrize(
     ("call", "text"),
     [
+        (lambda: matrix.linspace(0, 1, "x"), "linspace: num is 'x'; it is an integer"),
+        (lambda: matrix.round(ARRAY, 1 << 70), "round: decimals is 1180"),
+        (lambda: matrix.convolve(ARRAY, ARRAY, ARRAY), "convolve: mode is array"),
+        (lambda: matrix.polyder(ARRAY, 1.5), "polyder: m is 1.5; it is an integer"),
+        (lambda: matrix.trim_zeros(ARRAY, 5), "trim_zeros: trim is 5"),
+        (lambda: matrix.linalg.cond(np.eye(2), ()), "cond: p is ()"),
+        (lambda: matrix.linalg.norm(ARRAY, ()), "norm: ord is ()"),
+        (lambda: matrix.fft.rfftfreq(5, 0), "rfftfreq: d is 0"),
+        (lambda: matrix.fft.fft(ARRAY, norm="x"), "fft: norm is 'x'"),
+        (lambda: matrix.sort(ARRAY, 7), "sort: axis 7 is out of range"),
+        (lambda: matrix.mean(ARRAY, 7), "mean: axis 7 is out of range"),
         (lambda: matrix.interp(ARRAY, [0, 1], [0, 1, 2]), "interp: xp and fp have as many elements"),
         (lambda: matrix.dot(ARRAY, np.zeros(4)), "dot: axis 0 of a, of size 3, doesn't fit axis 0 of b"),
         (lambda: matrix.vdot(ARRAY, np.zeros(4)), "vdot: axis 0 of a, of size 3, doesn't fit axis 0 of b"),
