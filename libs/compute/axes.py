@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import operator as operators
+from collections.abc import Collection
 from typing import Any, SupportsIndex
 
 from libs.common.errors import Invalid
 from libs.compute.backend import Shape, Size, int_or_none, product
+
+_LONG = 80
+"""Characters of a thing in a message."""
 
 
 def axis_of(axis: Any, rank: int, call: str = "") -> int:
@@ -17,15 +21,51 @@ def axis_of(axis: Any, rank: int, call: str = "") -> int:
     try:
         place = operators.index(axis)
     except TypeError:
-        raise Invalid(f"{_of(call)}axis {axis!r} is no integer") from None
+        raise Invalid(f"{_of(call)}axis {shown(axis)} is no integer") from None
     if not -rank <= place < rank:
-        text = f"axis {place} is out of range: there are {rank} axes, {-rank} to {rank - 1}"
+        text = f"axis {shown(place)} is out of range: there are {rank} axes, {-rank} to {rank - 1}"
         raise Invalid(f"{_of(call)}{text}")
     return place % rank
 
 
 def _of(call: str) -> str:
     return f"{call}: " if call else ""
+
+
+def whole_of(thing: Any, call: str, name: str, low: int = -(1 << 63), high: int = (1 << 63) - 1) -> int:
+    """Return an integer, such as a number of times, that must lie within limits.
+
+    Raises Invalid for another, in the name of the function that is called and of its argument.
+    """
+    try:
+        number = operators.index(thing)
+    except TypeError:
+        raise Invalid(f"{call}: {name} is {shown(thing)}; it is an integer") from None
+    if not low <= number <= high:
+        raise Invalid(f"{call}: {name} is {shown(number)}; it is an integer from {low} to {high}")
+    return number
+
+
+def flag_of(thing: Any, call: str, name: str) -> bool:
+    """Return what is true or false; raises Invalid where that can't be told."""
+    try:
+        return bool(thing)
+    except (ValueError, Invalid):
+        raise Invalid(f"{call}: {name} is {shown(thing)}; it is True or False") from None
+
+
+def one_of(thing: Any, options: Collection[Any], call: str, name: str) -> Any:
+    """Return one of several words; raises Invalid for anything else."""
+    if (thing is None or isinstance(thing, str)) and thing in options:
+        return thing
+    words = ", ".join(repr(each) for each in options)
+    raise Invalid(f"{call}: {name} is {shown(thing)}; it is one of {words}")
+
+
+def shown(thing: object) -> str:
+    """Return a thing for messages, cut short."""
+    text = repr(thing)
+    return text if len(text) <= _LONG else f"{text[:_LONG]}…"
 
 
 def axes_of(axis: Any, rank: int, call: str = "") -> tuple[int, ...]:

@@ -79,7 +79,7 @@ def bitwise_count(x: Any, /) -> Tensor:
 
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Tensor:
     """Return what isn't 0 as bits of uint8, eight of an axis to one; missing ones are 0."""
-    tensor, place = _along(a, axis)
+    tensor, place = _along("packbits", a, axis)
     if tensor.type in FLOATS:
         raise Invalid(f"packbits takes integers and booleans, not {tensor.dtype}")
     bits = tensor.astype(DataType.BOOL).astype(DataType.UINT8)
@@ -95,7 +95,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Tensor:
 
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Tensor:
     """Return the bits of uint8 as eight elements each; `count`: only so many of them."""
-    tensor, place = _along(a, axis)
+    tensor, place = _along("unpackbits", a, axis)
     if tensor.type is not DataType.UINT8:
         raise Invalid(f"unpackbits takes uint8, not {tensor.dtype}")
     shape = tensor.shape
@@ -112,9 +112,9 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     return pad(kept, [(0, missing if axis_ == place else 0) for axis_ in range(bits.ndim)])
 
 
-def _along(a: Any, axis: int | None) -> tuple[Tensor, int]:
+def _along(call: str, a: Any, axis: int | None) -> tuple[Tensor, int]:
     tensor = asarray(a)
-    return (tensor.reshape(-1), 0) if axis is None else (tensor, axis_of(axis, tensor.ndim))
+    return (tensor.reshape(-1), 0) if axis is None else (tensor, axis_of(axis, tensor.ndim, call))
 
 
 def _weights(order: str) -> np.ndarray[Any, Any]:

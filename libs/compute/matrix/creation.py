@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from libs.common.errors import Invalid
+from libs.compute.axes import one_of, shown, whole_of
 from libs.compute.backend import MOST_AXES, Backend, Move, Shape, Size, int_or_none, product
 from libs.compute.eager import EAGER
 from libs.compute.matrix.joining import stack
@@ -116,8 +117,8 @@ def empty_like(prototype: Any, dtype: object = None, *, shape: Any = None) -> Te
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: object = "float64") -> Tensor:  # noqa: N803
     """Return a matrix with ones on its `k`-th diagonal, zeros elsewhere."""
-    rows, columns = _side(N), _side(N if M is None else M)
-    found: Tensor = _columns(columns) - _rows(rows) == operators.index(k)
+    rows, columns = _side(N, "eye", "N"), _side(N if M is None else M, "eye", "M")
+    found: Tensor = _columns(columns) - _rows(rows) == whole_of(k, "eye", "k")
     return found.astype(dtype)
 
 
@@ -128,13 +129,12 @@ def identity(n: int, dtype: object = "float64") -> Tensor:
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: object = "float64") -> Tensor:  # noqa: N803
     """Return a matrix with ones at and below its `k`-th diagonal."""
-    rows, columns = _side(N), _side(N if M is None else M)
-    return (_columns(columns) - _rows(rows) <= operators.index(k)).astype(dtype)
+    rows, columns = _side(N, "tri", "N"), _side(N if M is None else M, "tri", "M")
+    return (_columns(columns) - _rows(rows) <= whole_of(k, "tri", "k")).astype(dtype)
 
 
-def _side(size: Any) -> int:
-    side = operators.index(size)
-    return max(side, 0)
+def _side(size: Any, call: str, name: str) -> int:
+    return max(whole_of(size, call, name), 0)
 
 
 def _rows(size: Size, b: Backend = EAGER) -> Tensor:
@@ -174,7 +174,7 @@ def diag(v: Any, k: int = 0) -> Tensor:
         return diagonal(x, k)
     if x.ndim != 1:
         raise Invalid(f"diag takes a vector or a matrix, not {x.ndim} axes")
-    b, k = x.backend, operators.index(k)
+    b, k = x.backend, whole_of(k, "diag", "k")
     size = x.shape[0] + abs(k)
     wide = _columns(size, b) - _rows(size, b) == k
     # The vector along rows or columns, moved by k.
@@ -199,7 +199,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  #
     values = asarray(x)
     if values.ndim != 1:
         raise Invalid(f"vander takes a vector, not {values.ndim} axes")
-    count = values.shape[0] if N is None else operators.index(N)
+    count = values.shape[0] if N is None else whole_of(N, "vander", "N")
     type_ = common_type(values.type, 1)
     powers = Tensor(values.backend, values.backend.arange(count))
     base = values.astype(type_).reshape(-1, 1)
@@ -209,8 +209,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  #
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Return coordinate arrays of vectors; "xy": the first runs along columns, "ij": along rows."""
-    if indexing not in ("xy", "ij"):
-        raise Invalid(f"meshgrid: indexing is {indexing!r}; it must be 'xy' or 'ij'")
+    one_of(indexing, ("xy", "ij"), "meshgrid", "indexing")
     tensors = [each.reshape(-1) for each in tensors_of(*xi)]
     rank = len(tensors)
     if rank > MOST_AXES:
@@ -246,7 +245,9 @@ def indices(dimensions: Sequence[int], dtype: object = "int64", sparse: bool = F
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Tensor, ...]:
     """Return the indices of the main diagonal of an array of `ndim` axes of size `n`."""
-    return (Tensor(EAGER, EAGER.arange(_side(n))),) * ndim
+    return (Tensor(EAGER, EAGER.arange(_side(n, "diag_indices", "n"))),) * whole_of(
+        ndim, "diag_indices", "ndim", 0, MOST_AXES
+    )
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, Tensor]:
@@ -269,7 +270,10 @@ def shape_of(shape: Any, b: Backend) -> Shape:
     given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     if isinstance(shape, Tensor | np.ndarray) and shape.ndim:
         given = tuple(asarray(shape).tolist())
-    sizes = tuple(operators.index(size) if isinstance(size, SupportsIndex) else size for size in given)
+    try:
+        sizes = tuple(operators.index(size) if isinstance(size, SupportsIndex) else size for size in given)
+    except TypeError:
+        raise Invalid(f"shape {shown(shape)} holds what is no integer") from None
     for size in sizes:
         known = int_or_none(size)
         if known is None and b is EAGER:

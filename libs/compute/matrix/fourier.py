@@ -8,14 +8,13 @@ length has to be known when a function is traced.
 from __future__ import annotations
 
 import math
-import operator as operators
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from libs.common.errors import Invalid
-from libs.compute.axes import axis_of
+from libs.compute.axes import axis_of, one_of, shown, whole_of
 from libs.compute.backend import (
     Array,
     Backend,
@@ -146,12 +145,12 @@ Pair = tuple[Value, Value]
 
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Complex:
     """Return the discrete Fourier transform along an axis, over `n` points: cut off, or filled with 0."""
-    return _transformed(as_complex(a), n, axis, norm, inverse=False)
+    return _transformed("fft", as_complex(a), n, axis, norm, inverse=False)
 
 
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Complex:
     """Return the inverse of `fft`."""
-    return _transformed(as_complex(a), n, axis, norm, inverse=True)
+    return _transformed("ifft", as_complex(a), n, axis, norm, inverse=True)
 
 
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Complex:
@@ -159,7 +158,7 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     if isinstance(a, Complex) or (isinstance(a, np.ndarray) and a.dtype.kind == "c"):
         raise Invalid("rfft takes real numbers; use fft for complex ones")
     whole = fft(a, n, axis, norm)
-    place = axis_of(axis, whole.ndim)
+    place = axis_of(axis, whole.ndim, "rfft")
     half = int(whole.shape[place]) // 2 + 1
     return whole[(*[slice(None)] * place, slice(0, half))]
 
@@ -167,13 +166,13 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Tensor:
     """Return the inverse of `rfft`: `n` real numbers, 2·(m - 1) of m points where it isn't given."""
     half = as_complex(a)
-    place = axis_of(axis, half.ndim)
+    place = axis_of(axis, half.ndim, "irfft")
     known = int_or_none(half.shape[place])
     if n is None and known is None:
         raise Invalid(f"irfft needs n: the length {half.shape[place]} isn't known yet")
-    points = 2 * ((known or 0) - 1) if n is None else operators.index(n)
+    points = 2 * ((known or 0) - 1) if n is None else whole_of(n, "irfft", "n")
     if points < 1:
-        raise Invalid(f"irfft gives one number or more, not {points}")
+        raise Invalid(f"irfft: n is {points}; it is 1 or more")
     half = _resized(half, place, points // 2 + 1)
     ahead = (slice(None),) * place
     mirrored = half[(*ahead, slice((points - 1) // 2, 0, -1))].conj()
@@ -187,53 +186,63 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     parts = (
         _joined(one, other, place) for one, other in ((half.real, mirrored.real), (half.imag, mirrored.imag))
     )
-    return _transformed(Complex(*parts), None, place, norm, inverse=True).real
+    return _transformed("irfft", Complex(*parts), None, place, norm, inverse=True).real
 
 
 def fft2(a: Any, axes: tuple[int, int] = (-2, -1), norm: str | None = None) -> Complex:
     """Return the transform along two axes."""
     result = as_complex(a)
-    for axis in axes:
-        result = fft(result, None, axis, norm)
+    for axis in axes if isinstance(axes, tuple | list) else (axes,):
+        result = _transformed("fft2", result, None, axis, norm, inverse=False)
     return result
 
 
 def ifft2(a: Any, axes: tuple[int, int] = (-2, -1), norm: str | None = None) -> Complex:
     """Return the inverse of `fft2`."""
     result = as_complex(a)
-    for axis in axes:
-        result = ifft(result, None, axis, norm)
+    for axis in axes if isinstance(axes, tuple | list) else (axes,):
+        result = _transformed("ifft2", result, None, axis, norm, inverse=True)
     return result
 
 
 def fftfreq(n: int, d: float = 1.0) -> Tensor:
     """Return the frequencies of a transform of n points that are `d` apart."""
-    return asarray(np.fft.fftfreq(_points(n), d))
+    return asarray(np.fft.fftfreq(_points("fftfreq", n), _distance("fftfreq", d)))
 
 
 def rfftfreq(n: int, d: float = 1.0) -> Tensor:
     """Return the frequencies of `rfft` of n points that are `d` apart."""
-    return asarray(np.fft.rfftfreq(_points(n), d))
+    return asarray(np.fft.rfftfreq(_points("rfftfreq", n), _distance("rfftfreq", d)))
+
+
+def _distance(call: str, d: Any) -> float:
+    try:
+        distance = float(d)
+    except (TypeError, ValueError, OverflowError):
+        raise Invalid(f"{call}: d is {shown(d)}; it is a number") from None
+    if not distance or not math.isfinite(1 / distance):
+        raise Invalid(f"{call}: d is {distance}; it isn't 0, or as near to it")
+    return distance
 
 
 def fftshift(x: Any, axes: Any = None) -> Any:
     """Return a transform with frequency 0 in the middle."""
-    return _rolled(x, axes, lambda size: size // 2)
+    return _rolled("fftshift", x, axes, lambda size: size // 2)
 
 
 def ifftshift(x: Any, axes: Any = None) -> Any:
     """Return the inverse of `fftshift`."""
-    return _rolled(x, axes, lambda size: size - size // 2)
+    return _rolled("ifftshift", x, axes, lambda size: size - size // 2)
 
 
-def _rolled(x: Any, axes: Any, distance: Any) -> Any:
+def _rolled(call: str, x: Any, axes: Any, distance: Any) -> Any:
     if isinstance(x, Complex) or (isinstance(x, np.ndarray) and x.dtype.kind == "c"):
         pair = as_complex(x)
-        return Complex(_rolled(pair.real, axes, distance), _rolled(pair.imag, axes, distance))
+        return Complex(_rolled(call, pair.real, axes, distance), _rolled(call, pair.imag, axes, distance))
     tensor = asarray(x)
     given = range(tensor.ndim) if axes is None else axes if isinstance(axes, tuple | list) else (axes,)
     for axis in given:
-        place = axis_of(axis, tensor.ndim)
+        place = axis_of(axis, tensor.ndim, call)
         size = tensor.shape[place]
         start = size - distance(size)
         ahead = (slice(None),) * place
@@ -241,11 +250,8 @@ def _rolled(x: Any, axes: Any, distance: Any) -> Any:
     return tensor
 
 
-def _points(n: Any) -> int:
-    points = operators.index(n)
-    if not 1 <= points <= MOST_POINTS:
-        raise Invalid(f"a transform has 1 to {MOST_POINTS} points, not {points}")
-    return points
+def _points(call: str, n: Any) -> int:
+    return whole_of(n, call, "n", 1, MOST_POINTS)
 
 
 def _joined(one: Tensor, other: Tensor, axis: int) -> Tensor:
@@ -278,16 +284,18 @@ def _resized(pair: Complex, axis: int, points: int) -> Complex:
     return Complex(real, imag)
 
 
-def _transformed(pair: Complex, n: int | None, axis: int, norm: str | None, *, inverse: bool) -> Complex:
+def _transformed(
+    call: str, pair: Complex, n: int | None, axis: int, norm: str | None, *, inverse: bool
+) -> Complex:
     if not pair.ndim:
-        raise Invalid("a transform goes along an axis; a single number has none")
-    place = axis_of(axis, pair.ndim)
+        raise Invalid(f"{call}: axis: a transform goes along an axis; a single number has none")
+    place = axis_of(axis, pair.ndim, call)
     known = int_or_none(pair.shape[place])
     if n is None and known is None:
         raise Invalid(
-            f"a transform needs n when it is traced: the length {pair.shape[place]} isn't known yet"
+            f"{call}: a transform needs n when it is traced: the length {pair.shape[place]} isn't known yet"
         )
-    points = _points(known if n is None else n)
+    points = _points(call, known if n is None else n)
     pair = Complex(*tensors_of(*(_resized(pair, place, points).real, _resized(pair, place, points).imag)))
     order = [axis_ for axis_ in range(pair.ndim) if axis_ != place] + [place]
     b = pair.real.backend
@@ -296,7 +304,7 @@ def _transformed(pair: Complex, n: int | None, axis: int, norm: str | None, *, i
     real, imag = (b.reshape(part, (product(leading), points)) for part in moved)
     result = _dft(b, (real, imag), points, 1 if inverse else -1)
     back = [order.index(axis_) for axis_ in range(pair.ndim)]
-    scale = b.scalar(_scale(norm, points, inverse), b.type(real))
+    scale = b.scalar(_scale(call, norm, points, inverse), b.type(real))
     parts = (
         Tensor(b, b.transpose(b.reshape(b.elementwise("mul", part, scale), (*leading, points)), back))
         for part in result
@@ -304,7 +312,8 @@ def _transformed(pair: Complex, n: int | None, axis: int, norm: str | None, *, i
     return Complex(*parts)
 
 
-def _scale(norm: str | None, points: int, inverse: bool) -> float:
+def _scale(call: str, norm: str | None, points: int, inverse: bool) -> float:
+    one_of(norm, (None, "backward", "ortho", "forward"), call, "norm")
     match norm:
         case "ortho":
             return 1 / math.sqrt(points)
@@ -312,7 +321,7 @@ def _scale(norm: str | None, points: int, inverse: bool) -> float:
             return 1 / points if inverse else 1.0
         case "forward":
             return 1.0 if inverse else 1 / points
-    raise Invalid(f"norm is 'backward', 'ortho' or 'forward', not {norm!r}")
+    raise AssertionError(norm)
 
 
 def _waves(b: Backend, angles: Array, type_: DataType) -> Pair:

@@ -48,7 +48,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, *, dtype: object = 
     if len(ranks) > 1 or 0 in ranks:
         shapes = ", ".join(str(list(b.shape(value))) for value in values[:4])
         raise Invalid(f"concatenate takes arrays of as many axes, at least 1; these have the shapes {shapes}")
-    return Tensor(b, _joined(b, values, axis_of(axis, ranks.pop())))
+    return Tensor(b, _joined(b, values, axis_of(axis, ranks.pop(), "concatenate")))
 
 
 concat = concatenate
@@ -94,7 +94,7 @@ def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: object = None) -> Tens
     ranks = {each.ndim for each in given}
     if len(ranks) > 1:
         raise Invalid("stack takes arrays of one shape; theirs have several numbers of axes")
-    place = axis_of(axis, ranks.pop() + 1)
+    place = axis_of(axis, ranks.pop() + 1, "stack")
     lifted = [each.reshape(*each.shape[:place], 1, *each.shape[place:]) for each in given]
     return concatenate(lifted, place, dtype=dtype)
 
@@ -102,7 +102,7 @@ def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: object = None) -> Tens
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """Return the parts of an array along an axis, which goes."""
     tensor = asarray(x)
-    place = axis_of(axis, tensor.ndim)
+    place = axis_of(axis, tensor.ndim, "unstack")
     count = _known("unstack", tensor.shape[place])
     return tuple(tensor[(slice(None),) * place + (each,)] for each in range(count))
 
@@ -187,7 +187,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Tensor:
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
     """Return parts of an array along an axis: so many equal ones, or those between indices."""
     tensor = asarray(ary)
-    place = axis_of(axis, tensor.ndim)
+    place = axis_of(axis, tensor.ndim, "split")
     if isinstance(indices_or_sections, int | np.integer):
         size, parts = tensor.shape[place], int(indices_or_sections)
         if parts < 1:
@@ -202,7 +202,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
     """Return parts of an array along an axis: so many nearly equal ones, or those between indices."""
     tensor = asarray(ary)
-    place = axis_of(axis, tensor.ndim)
+    place = axis_of(axis, tensor.ndim, "array_split")
     size = tensor.shape[place]
     if isinstance(indices_or_sections, int | np.integer):
         parts = int(indices_or_sections)
@@ -281,7 +281,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     tensor = asarray(a)
     if axis is None:
         tensor, axis = tensor.reshape(-1), 0
-    place = axis_of(axis, tensor.ndim)
+    place = axis_of(axis, tensor.ndim, "repeat")
     b = tensor.backend
     times = asarray(repeats)
     if not times.ndim or (times.ndim == 1 and int_or_none(times.size) == 1):
@@ -338,11 +338,16 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     tensor = asarray(arr)
     if axis is None:
         tensor, axis = tensor.reshape(-1), 0
-    place = axis_of(axis, tensor.ndim)
+    place = axis_of(axis, tensor.ndim, "insert")
     size = _known("insert", tensor.shape[place])
-    wanted = np.arange(size)[obj] if isinstance(obj, slice) else np.asarray(obj)
+    try:
+        wanted = np.arange(size)[obj] if isinstance(obj, slice) else asarray(obj).numpy()
+    except (Invalid, TypeError) as error:
+        raise Invalid(f"insert: obj can't be read: {error}") from None
     if wanted.dtype == np.bool_:
         wanted = np.flatnonzero(wanted)
+    if wanted.size and wanted.dtype.kind not in "iu":
+        raise Invalid(f"insert: obj holds {wanted.dtype}; places are integers")
     places = wanted.reshape(-1).astype(np.int64)
     for each in places:
         if not -size <= each <= size:
@@ -350,7 +355,12 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     places = np.where(places < 0, places + size, places)
     if not places.size:
         return tensor
-    tensor, new = tensors_of(tensor, asarray(values).astype(tensor.type))
+    try:
+        tensor, new = tensors_of(tensor, asarray(values).astype(tensor.type))
+    except Invalid as error:
+        raise Invalid(f"insert: values can't be read: {error}") from None
+    if new.ndim > tensor.ndim:
+        raise Invalid(f"insert: values has {new.ndim} axes; arr has {tensor.ndim}")
     b = tensor.backend
     if places.size == 1:
         new = new.reshape(*[1] * (tensor.ndim - new.ndim), *new.shape)
@@ -380,7 +390,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Tensor:
     tensor = asarray(arr)
     if axis is None:
         tensor, axis = tensor.reshape(-1), 0
-    place = axis_of(axis, tensor.ndim)
+    place = axis_of(axis, tensor.ndim, "delete")
     size = _known("delete", tensor.shape[place])
     keep = np.ones(size, np.bool_)
     try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator as operators
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from libs.common.errors import Invalid
 from libs.compute import linear
-from libs.compute.axes import axes_of, axis_of
+from libs.compute.axes import axes_of, axis_of, shown, whole_of
 from libs.compute.backend import Backend, Shape, Size, Value, int_or_none, product
 from libs.compute.promotion import FLOATS
 from libs.compute.tensor import Tensor, asarray, matmul, tensors_of
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 MOST_POWER = 1 << 20
+_MOST_ORD, _LEAST_ORD = 1 << 10, 1e-6
 
 
 class Factors(NamedTuple):
@@ -170,7 +172,7 @@ def qr(a: Any, mode: str = "reduced") -> Factors | Tensor:
 
 def matrix_power(a: Any, n: int) -> Tensor:
     """Return square matrices multiplied by themselves n times; their inverse for n = -1, and so on."""
-    power = operators.index(n)
+    power = whole_of(n, "matrix_power", "n")
     if abs(power) > MOST_POWER:
         raise Invalid(f"matrix_power takes powers up to {MOST_POWER}, not {power}")
     base = inv(a) if power < 0 else asarray(a)
@@ -215,12 +217,14 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
             return flat.reshape(*[1] * tensor.ndim) if keepdims else flat
         axes = tuple(range(tensor.ndim))
     else:
-        axes = axes_of(axis, tensor.ndim)
+        axes = axes_of(axis, tensor.ndim, "norm")
     if len(axes) not in (1, 2):
-        raise Invalid(f"norm goes along one axis or two, not {len(axes)}; say which by axis")
+        raise Invalid(f"norm: it goes along one axis or two, not {len(axes)}; say which by axis")
     if isinstance(axis, int | None) and len(axes) == 1 and axis is not None:
-        axes = (axis_of(axis, tensor.ndim),)
-    found = _vector_norm(tensor, ord, axes) if len(axes) == 1 else _matrix_norm(tensor, ord, axes)
+        axes = (axis_of(axis, tensor.ndim, "norm"),)
+    found = (
+        _vector_norm("norm", tensor, ord, axes) if len(axes) == 1 else _matrix_norm("norm", tensor, ord, axes)
+    )
     if not keepdims:
         return found
     return found.reshape(*(1 if place in axes else size for place, size in enumerate(tensor.shape)))
@@ -241,24 +245,26 @@ def _sum_of_powers(tensor: Tensor, axes: tuple[int, ...], power: float) -> Tenso
     return total ** (1 / power)
 
 
-def _vector_norm(tensor: Tensor, ord: Any, axes: tuple[int, ...]) -> Tensor:
-    match ord:
-        case None:
-            return _sum_of_powers(tensor, axes, 2.0)
-        case str():
-            raise Invalid(f"the norm {ord!r} is one of matrices; vectors have numbers, inf or -inf")
-        case 0:
-            return _reduced((tensor != 0).astype(tensor.type), "reduce_sum", axes)
+def _vector_norm(call: str, tensor: Tensor, ord: Any, axes: tuple[int, ...]) -> Tensor:
+    if ord is None:
+        return _sum_of_powers(tensor, axes, 2.0)
+    wanted = isinstance(ord, int | float | np.integer | np.floating)
+    if not wanted or not (math.isinf(ord) or abs(ord) <= _MOST_ORD):
+        raise Invalid(f"{call}: ord is {shown(ord)}; vectors have numbers to {_MOST_ORD}, inf or -inf")
+    if ord == 0:
+        return _reduced((tensor != 0).astype(tensor.type), "reduce_sum", axes)
     if math.isinf(ord):
         return _reduced(abs(tensor), "reduce_max" if ord > 0 else "reduce_min", axes)
+    if abs(ord) < _LEAST_ORD:
+        raise Invalid(f"{call}: ord is {shown(ord)}; it is too near to 0")
     return _sum_of_powers(tensor, axes, float(ord))
 
 
-def _matrix_norm(tensor: Tensor, ord: Any, axes: tuple[int, ...]) -> Tensor:
-    if ord is None or ord == "fro":
+def _matrix_norm(call: str, tensor: Tensor, ord: Any, axes: tuple[int, ...]) -> Tensor:
+    if ord is None or (isinstance(ord, str) and ord == "fro"):
         return _sum_of_powers(tensor, axes, 2.0)
-    if ord not in (1, -1, math.inf, -math.inf):
-        raise Invalid(f"matrices have the norms 'fro', 1, -1, inf and -inf, not {ord!r}")
+    if not isinstance(ord, int | float | np.integer | np.floating) or ord not in (1, -1, math.inf, -math.inf):
+        raise Invalid(f"{call}: ord is {shown(ord)}; matrices have the norms 'fro', 1, -1, inf and -inf")
     summed, other = axes if abs(ord) == 1 else axes[::-1]
     sums = _reduced(abs(tensor), "reduce_sum", (summed,))
     return _reduced(sums, "reduce_max" if ord > 0 else "reduce_min", (other - (other > summed),))
@@ -267,5 +273,7 @@ def _matrix_norm(tensor: Tensor, ord: Any, axes: tuple[int, ...]) -> Tensor:
 def cond(x: Any, p: Any = "fro") -> Tensor:
     """Return the condition number of square matrices, |x|·|x⁻¹|, by one of their norms."""
     tensor = _floats(x, "cond")
-    axes = (-2, -1)
-    return norm(tensor, p, axes) * norm(inv(tensor), p, axes)
+    inverse, axes = inv(tensor), (tensor.ndim - 2, tensor.ndim - 1)
+    if p is not None and p.__class__ is not str and not isinstance(p, int | float):
+        raise Invalid(f"cond: p is {shown(p)}; matrices have the norms 'fro', 1, -1, inf and -inf")
+    return _matrix_norm("cond: p", tensor, p, axes) * _matrix_norm("cond: p", inverse, p, axes)

@@ -149,7 +149,7 @@ def nanquantile(
 ) -> Tensor:
     """Return quantiles along axes of what are numbers; NaN where none is."""
     tensor = as_measured(a)
-    axes = axes_of(axis, tensor.ndim)
+    axes = axes_of(axis, tensor.ndim, "nanquantile")
     reduction.not_empty("nanquantile", tensor, axis)
     rows, shape = flat_last(tensor, axes)
     count = reduction.counted(rows, 1, False, ~isnan(rows))
@@ -168,7 +168,7 @@ def nanpercentile(
 def nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Return medians along axes of what are numbers; NaN where none is."""
     tensor = as_measured(a)
-    axes = axes_of(axis, tensor.ndim)
+    axes = axes_of(axis, tensor.ndim, "nanmedian")
     reduction.not_empty("nanmedian", tensor, axis)
     rows, shape = flat_last(tensor, axes)
     count = reduction.counted(rows, 1, False, ~isnan(rows)).astype(DataType.INT64)

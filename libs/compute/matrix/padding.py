@@ -9,6 +9,7 @@ import numpy as np
 
 from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
+from libs.compute.axes import shown
 from libs.compute.backend import Move, Size, contiguous_strides, int_or_none
 from libs.compute.matrix.joining import concatenate
 from libs.compute.matrix.rounding import floor, rint
@@ -40,7 +41,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Te
     `mode`: how they are filled, as numpy has it ("empty" gives zeros), but for functions of one's own.
     """
     tensor = asarray(array)
-    if mode not in _OPTIONS:
+    if not isinstance(mode, str) or mode not in _OPTIONS:
         raise Invalid(
             f"pad: mode {mode!r} is none; {', '.join(_OPTIONS)} are{did_you_mean(str(mode), _OPTIONS)}"
         )
@@ -220,8 +221,8 @@ def trim_zeros(filt: Any, trim: str = "fb") -> Tensor:
     tensor = asarray(filt)
     if tensor.ndim != 1:
         raise Invalid(f"trim_zeros takes a vector, not {tensor.ndim} axes")
-    if set(trim.lower()) - set("fb"):
-        raise Invalid(f"trim_zeros: trim is {trim!r}; it must be made of 'f' and 'b'")
+    if not isinstance(trim, str) or set(trim.lower()) - set("fb"):
+        raise Invalid(f"trim_zeros: trim is {shown(trim)}; it must be made of 'f' and 'b'")
     b, size = tensor.backend, tensor.shape[0]
     kept = b.cast(b.cast(tensor.value, DataType.BOOL), DataType.INT64)
     counted = b.arange(size)

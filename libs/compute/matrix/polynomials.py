@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from libs.common.errors import Invalid
+from libs.compute.axes import shown, whole_of
 from libs.compute.backend import int_or_none
 from libs.compute.matrix.joining import concatenate
 from libs.compute.matrix.padding import pad
@@ -13,6 +14,9 @@ from libs.compute.tensor import Tensor, asarray, tensors_of
 from libs.runtime.plan import DataType
 
 __all__ = ["polyadd", "polyder", "polyint", "polymul", "polysub", "polyval"]
+
+_MOST_TIMES = 1 << 10
+"""Derivatives or integrals, one of another."""
 
 
 def polyval(p: Any, x: Any) -> Tensor:
@@ -58,12 +62,18 @@ def polymul(a1: Any, a2: Any) -> Tensor:
     return convolve(a1, a2)
 
 
+def _number(call: str, k: Any) -> float:
+    try:
+        return float(k)
+    except (TypeError, ValueError, OverflowError):
+        raise Invalid(f"{call}: k is {shown(k)}; it is a number") from None
+
+
 def polyder(p: Any, m: int = 1) -> Tensor:
     """Return the coefficients of a polynomial's m-th derivative."""
     tensor, size = _coefficients("polyder", p)
-    if m < 0:
-        raise Invalid(f"polyder: m is {m}; it must be 0 or more")
-    for _ in range(m):
+    times = whole_of(m, "polyder", "m", 0, _MOST_TIMES)
+    for _ in range(min(times, size)):
         powers = asarray(list(range(size - 1, 0, -1)) or []).astype(DataType.INT64)
         tensor, size = tensor[: max(size - 1, 0)] * powers, max(size - 1, 0)
     return tensor
@@ -72,9 +82,8 @@ def polyder(p: Any, m: int = 1) -> Tensor:
 def polyint(p: Any, m: int = 1, k: float = 0) -> Tensor:
     """Return the coefficients of a polynomial's m-th integral, with the constant k each time."""
     tensor, size = _coefficients("polyint", p)
-    if m < 0:
-        raise Invalid(f"polyint: m is {m}; it must be 0 or more")
-    for _ in range(m):
-        tensor = concatenate([tensor / asarray(list(range(size, 0, -1)) or [1])[:size], asarray([float(k)])])
+    constant = _number("polyint", k)
+    for _ in range(whole_of(m, "polyint", "m", 0, _MOST_TIMES)):
+        tensor = concatenate([tensor / asarray(list(range(size, 0, -1)) or [1])[:size], asarray([constant])])
         size += 1
     return tensor

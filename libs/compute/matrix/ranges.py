@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from libs.common.errors import Invalid
-from libs.compute.axes import axis_of
+from libs.compute.axes import axis_of, flag_of, whole_of
 from libs.compute.eager import EAGER
 from libs.compute.matrix.creation import full_like, ones, zeros
 from libs.compute.matrix.exponential import log10
@@ -31,6 +31,9 @@ __all__ = [
     "linspace",
     "logspace",
 ]
+
+_MOST = 1 << 28
+"""Numbers in a row."""
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) -> Tensor:
@@ -60,10 +63,8 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) ->
 def _number(name: str, thing: Any) -> int | float:
     if isinstance(thing, Tensor) and not thing.ndim:
         thing = thing.item()
-    if isinstance(thing, SupportsIndex):
-        return operators.index(thing)
     try:
-        return float(thing)
+        return operators.index(thing) if isinstance(thing, SupportsIndex) else float(thing)
     except (TypeError, ValueError):
         raise Invalid(f"{name}: {str(thing)[:40]!r} is no number") from None
 
@@ -78,8 +79,8 @@ def linspace(
     axis: int = 0,
 ) -> Any:
     """Return `num` numbers evenly spaced from `start` to `stop`, along a new axis where those are arrays."""
-    if num < 0:
-        raise Invalid(f"linspace: num is {num}; it must be 0 or more")
+    num = whole_of(num, "linspace", "num", 0, _MOST)
+    endpoint, retstep = flag_of(endpoint, "linspace", "endpoint"), flag_of(retstep, "linspace", "retstep")
     parts = num - 1 if endpoint else num
     kind = type_named("float64") if dtype is None else type_named(dtype)
     # A Python number takes the type of the other one.
@@ -98,8 +99,8 @@ def linspace(
     if kind not in FLOATS:
         result = floor(result)
     result = result.astype(kind if dtype is not None else type_)
-    if axis != 0 and rank:
-        place = axis_of(axis, rank + 1)
+    place = axis_of(axis, rank + 1, "linspace")
+    if place:
         order = list(range(1, rank + 1))
         order.insert(place, 0)
         result = result.transpose(order)
@@ -111,6 +112,7 @@ def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: object = None
 ) -> Tensor:
     """Return numbers evenly spaced on a logarithmic scale: `base` to the powers from `start` to `stop`."""
+    num = whole_of(num, "logspace", "num", 0, _MOST)
     powers = linspace(start, stop, num, endpoint)
     result: Tensor = asarray(base) ** powers
     return result if dtype is None else result.astype(dtype)
@@ -118,6 +120,8 @@ def logspace(
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: object = None) -> Tensor:
     """Return numbers from `start` to `stop`, each the same multiple of the one before it."""
+    num = whole_of(num, "geomspace", "num", 0, _MOST)
+    endpoint = flag_of(endpoint, "geomspace", "endpoint")
     low, high = asarray(start) + 0.0, asarray(stop) + 0.0
     for each in (low, high):
         known = each.backend.known(each.value)
@@ -139,8 +143,11 @@ def _where_negative(x: Tensor) -> Tensor:
     return 1.0 - 2.0 * (x < 0).astype(x.type)
 
 
-def _window(M: int, form: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: N803
-    count = int(M)
+def _window(call: str, M: int, form: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: N803
+    number = _number(call, M)
+    if not number <= _MOST:
+        raise Invalid(f"{call}: M is {number}; it is at most {_MOST}")
+    count = int(max(number, 0))
     if count < 1:
         return zeros((0,))
     return ones((1,)) if count == 1 else form(arange(1 - count, count, 2))
@@ -148,28 +155,28 @@ def _window(M: int, form: Callable[[Tensor], Tensor]) -> Tensor:  # noqa: N803
 
 def hanning(M: int) -> Tensor:  # noqa: N803
     """Return the Hann window of M points."""
-    return _cosines(M, 0.5, 0.5)
+    return _cosines("hanning", M, 0.5, 0.5)
 
 
 def hamming(M: int) -> Tensor:  # noqa: N803
     """Return the Hamming window of M points."""
-    return _cosines(M, 0.54, 0.46)
+    return _cosines("hamming", M, 0.54, 0.46)
 
 
 def blackman(M: int) -> Tensor:  # noqa: N803
     """Return the Blackman window of M points."""
-    return _cosines(M, 0.42, 0.5, 0.08)
+    return _cosines("blackman", M, 0.42, 0.5, 0.08)
 
 
-def _cosines(M: int, *weights: float) -> Tensor:  # noqa: N803
+def _cosines(call: str, M: int, *weights: float) -> Tensor:  # noqa: N803
     def form(n: Tensor) -> Tensor:
         angle = math.pi * n / (M - 1)
         parts = [weight * cos(place * angle) for place, weight in enumerate(weights)]
         return sum(parts[1:], parts[0])
 
-    return _window(M, form)
+    return _window(call, M, form)
 
 
 def bartlett(M: int) -> Tensor:  # noqa: N803
     """Return the triangular window of M points that is 0 at its ends."""
-    return _window(M, lambda n: 1.0 - abs(n) / (M - 1))
+    return _window("bartlett", M, lambda n: 1.0 - abs(n) / (M - 1))

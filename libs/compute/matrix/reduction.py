@@ -6,7 +6,7 @@ from typing import Any
 
 from libs.common.errors import Invalid
 from libs.compute.arithmetic import highest, lowest
-from libs.compute.axes import axes_of
+from libs.compute.axes import axes_of, flag_of
 from libs.compute.backend import Size, int_or_none
 from libs.compute.matrix.elementwise import maximum, minimum
 from libs.compute.matrix.exponential import sqrt
@@ -54,7 +54,15 @@ def reduced(operator: str, tensor: Tensor, axis: Any, keepdims: bool, call: str 
     """Apply an atomic reduction along axes; None: all axes. It refuses in the name of `call`."""
     b = tensor.backend
     axes = axes_of(axis, tensor.ndim, call)
-    return Tensor(b, b.reduce(operator, tensor.value, axes, keep=bool(keepdims)))
+    return Tensor(
+        b,
+        b.reduce(
+            operator,
+            tensor.value,
+            axes,
+            keep=keepdims is True or flag_of(keepdims, call or operator, "keepdims"),
+        ),
+    )
 
 
 def sum(
@@ -171,7 +179,7 @@ def mean(
     """Return means along axes; of integers as float64. NaN where there is nothing."""
     tensor = asarray(a)
     type_, given = averaging(tensor, dtype)
-    total = sum(tensor, axis, type_, keepdims, where=where)
+    total = reduced("reduce_sum", chosen(tensor.astype(type_), where, 0), axis, keepdims, "mean")
     return (total / counted(tensor, axis, keepdims, where).astype(type_)).astype(given)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator as operators
 from collections.abc import Callable
 from typing import Any
 
 from libs.compute import arithmetic
+from libs.compute.axes import whole_of
 from libs.compute.backend import Backend, Value
 from libs.compute.promotion import FLOATS
 from libs.compute.tensor import Tensor, as_floating, asarray
@@ -50,13 +50,13 @@ def rint(x: Any, /) -> Tensor:
 
 def round(a: Any, decimals: int = 0) -> Tensor:
     """Round to so many decimals, of two as near to the even one; below 0: to tens and so on."""
-    tensor, digits = asarray(a), operators.index(decimals)
+    tensor, digits = asarray(a), whole_of(decimals, "round", "decimals", -300, 300)
     if tensor.type is DataType.BOOL:
         return tensor.astype(DataType.FLOAT16)
     if tensor.type not in FLOATS:
         if digits >= 0:
             return tensor
-        power = 10.0**-digits
+        power = 10.0 ** min(-digits, 300)
         return (rint(tensor.astype(DataType.FLOAT64) / power) * power).astype(tensor.type)
     if digits == 0:
         return rint(tensor)

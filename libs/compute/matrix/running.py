@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator as operators
 from typing import Any
 
 from libs.common.errors import Invalid
-from libs.compute.axes import axes_of, axis_of
+from libs.compute.axes import axes_of, axis_of, one_of, whole_of
 from libs.compute.backend import Backend, Move, Size, Value, int_or_none
 from libs.compute.matrix.joining import concatenate
 from libs.compute.matrix.logic import not_equal
@@ -34,14 +33,14 @@ __all__ = [
 ]
 
 
-def _along(a: Any, axis: Any) -> tuple[Tensor, int]:
+def _along(call: str, a: Any, axis: Any) -> tuple[Tensor, int]:
     tensor = asarray(a)
-    return (tensor.reshape(-1), 0) if axis is None else (tensor, axis_of(axis, tensor.ndim))
+    return (tensor.reshape(-1), 0) if axis is None else (tensor, axis_of(axis, tensor.ndim, call))
 
 
 def cumsum(a: Any, axis: Any = None, dtype: object = None) -> Tensor:
     """Return running sums along an axis; None: of all elements, as a vector."""
-    tensor, place = _along(a, axis)
+    tensor, place = _along("cumsum", a, axis)
     tensor = tensor.astype(summing(tensor.type, dtype))
     if not tensor.ndim:
         tensor = tensor.reshape(1)
@@ -50,7 +49,7 @@ def cumsum(a: Any, axis: Any = None, dtype: object = None) -> Tensor:
 
 def cumprod(a: Any, axis: Any = None, dtype: object = None) -> Tensor:
     """Return running products along an axis; None: of all elements, as a vector."""
-    tensor, place = _along(a, axis)
+    tensor, place = _along("cumprod", a, axis)
     tensor = tensor.astype(summing(tensor.type, dtype))
     return Tensor(tensor.backend, _running_product(tensor.backend, tensor.value, place))
 
@@ -114,10 +113,10 @@ def _cumulative(name: str, x: Any, axis: int | None, dtype: object, first: bool)
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     """Return differences of neighbours along an axis, n times over."""
-    tensor, times = asarray(a), operators.index(n)
+    tensor, times = asarray(a), whole_of(n, "diff", "n")
     if times < 0:
         raise Invalid(f"diff: n is {times}; it must be 0 or more")
-    place = axis_of(axis, tensor.ndim)
+    place = axis_of(axis, tensor.ndim, "diff")
     if times == 0:
         return tensor
     parts = [tensor]
@@ -153,7 +152,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     """
     tensor = asarray(f)
     tensor = tensor if tensor.type in FLOATS else tensor.astype(DataType.FLOAT64)
-    axes = axes_of(axis, tensor.ndim)
+    axes = axes_of(axis, tensor.ndim, "gradient")
     given = list(varargs) or [1.0]
     if len(given) == 1:
         given = given * len(axes)
@@ -213,7 +212,7 @@ def _gradient(tensor: Tensor, axis: int, spacing: Any, order: int) -> Tensor:
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Tensor:
     """Return the areas under lines through points along an axis."""
     values = asarray(y)
-    place = axis_of(axis, values.ndim)
+    place = axis_of(axis, values.ndim, "trapezoid")
     lead = (slice(None),) * place
     if x is None:
         width: Any = dx
@@ -232,35 +231,36 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     `mode`: "full" wherever they overlap; "same" as many as the longer has, from the middle; "valid" where
     they overlap wholly.
     """
-    one, other = _vectors(a, v)
-    if _length(one) < _length(other):
+    one, other = _vectors("convolve", a, v)
+    if _length(one, "convolve") < _length(other, "convolve"):
         one, other = other, one
-    return _sliding(one, other[::-1], mode)
+    return _sliding("convolve", one, other[::-1], mode)
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
     """Return the correlation of two vectors: Σ a[n + m]·v[m]. Modes as for `convolve`."""
-    one, other = _vectors(a, v)
-    if _length(one) < _length(other):
-        return _sliding(other, one, mode)[::-1]
-    return _sliding(one, other, mode)
+    one, other = _vectors("correlate", a, v)
+    if _length(one, "correlate") < _length(other, "correlate"):
+        return _sliding("correlate", other, one, mode)[::-1]
+    return _sliding("correlate", one, other, mode)
 
 
-def _length(tensor: Tensor) -> int:
+def _length(tensor: Tensor, call: str) -> int:
     if tensor.ndim > 1:
-        raise Invalid(f"a convolution is one of vectors, not of arrays of {tensor.ndim} axes")
+        raise Invalid(f"{call}: a convolution is one of vectors, not of arrays of {tensor.ndim} axes")
     count = int_or_none(tensor.size)
     if count is None:
-        raise Invalid(f"the length {tensor.size} of what is convolved must be known when it is traced")
+        raise Invalid(
+            f"{call}: the length {tensor.size} of what is convolved must be known when it is traced"
+        )
     if not count:
-        raise Invalid("a convolution needs an element or more")
+        raise Invalid(f"{call}: a convolution needs an element or more")
     return count
 
 
-def _sliding(long: Tensor, short: Tensor, mode: str) -> Tensor:
-    many, few = _length(long), _length(short)
-    if mode not in ("full", "same", "valid"):
-        raise Invalid(f"mode is 'full', 'same' or 'valid', not {mode!r}")
+def _sliding(call: str, long: Tensor, short: Tensor, mode: str) -> Tensor:
+    many, few = _length(long, call), _length(short, call)
+    one_of(mode, ("full", "same", "valid"), call, "mode")
     before = {"full": few - 1, "same": few // 2, "valid": 0}[mode]
     count = {"full": many + few - 1, "same": many, "valid": many - few + 1}[mode]
     b, type_ = long.backend, long.type
@@ -273,8 +273,11 @@ def _sliding(long: Tensor, short: Tensor, mode: str) -> Tensor:
     return Tensor(b, b.cast(b.reshape(b.matmul(windows, weights), (count,)), type_))
 
 
-def _vectors(a: Any, v: Any) -> tuple[Tensor, Tensor]:
-    b, values, _ = together(a, v)
+def _vectors(call: str, a: Any, v: Any) -> tuple[Tensor, Tensor]:
+    try:
+        b, values, _ = together(a, v)
+    except Invalid as error:
+        raise Invalid(f"{call}: {error}") from None
     first, second = (Tensor(b, value) for value in values)
     return first, second
 

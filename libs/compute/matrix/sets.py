@@ -9,6 +9,7 @@ import numpy as np
 
 from libs.common.errors import Invalid
 from libs.compute import ordering
+from libs.compute.axes import whole_of
 from libs.compute.backend import Backend, Value, int_or_none, product
 from libs.compute.promotion import COMPUTED, INTEGERS
 from libs.compute.tensor import Tensor, asarray, tensors_of, together
@@ -189,7 +190,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     places = asarray(x)
     if places.ndim != 1 or (places.type not in INTEGERS and int_or_none(places.size) != 0):
         raise Invalid(f"bincount counts a vector of integers, not {places.dtype} of {places.ndim} axes")
-    least = operators.index(minlength)
+    least = whole_of(minlength, "bincount", "minlength")
     if not 0 <= least <= MOST_BINS:
         raise Invalid(f"minlength is 0 to {MOST_BINS}, not {least}")
     b = places.backend

@@ -6,8 +6,10 @@ import operator as operators
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from libs.common.errors import Invalid
-from libs.compute.axes import axes_of, axis_of
+from libs.compute.axes import axes_of, axis_of, shown, whole_of
 from libs.compute.backend import Move, Shape, Size, contiguous_strides, int_or_none
 from libs.compute.eager import EAGER
 from libs.compute.tensor import Tensor, asarray, tensors_of
@@ -61,15 +63,14 @@ def size(a: Any, axis: Any = None) -> Size:
     """Return the number of elements, or of places along axes."""
     tensor = asarray(a)
     total: Size = 1
-    for each in axes_of(axis, tensor.ndim):
+    for each in axes_of(axis, tensor.ndim, "size"):
         total = total * tensor.shape[each]
     return total
 
 
 def reshape(a: Any, /, shape: Any) -> Tensor:
     """Return the elements, in row-major order, in another shape; one size may be -1: whatever is left."""
-    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    return asarray(a).reshape(sizes)
+    return asarray(a).reshape(_sizes("reshape", shape))
 
 
 def ravel(a: Any) -> Tensor:
@@ -80,7 +81,11 @@ def ravel(a: Any) -> Tensor:
 def transpose(a: Any, axes: Any = None) -> Tensor:
     """Return an array with its axes in another order; None: in reverse order."""
     tensor = asarray(a)
-    return tensor.transpose() if axes is None else tensor.transpose(tuple(axes))
+    if axes is None:
+        return tensor.transpose()
+    if not isinstance(axes, tuple | list | range):
+        axes = (axes,)
+    return tensor.transpose(axes_of(tuple(axes), tensor.ndim, "transpose"))
 
 
 permute_dims = transpose
@@ -97,7 +102,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
 def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
     """Return an array with some axes at other places; the rest keeps its order."""
     tensor = asarray(a)
-    sources, targets = axes_of(source, tensor.ndim), axes_of(destination, tensor.ndim)
+    sources, targets = axes_of(source, tensor.ndim, "moveaxis"), axes_of(destination, tensor.ndim, "moveaxis")
     if len(sources) != len(targets):
         raise Invalid(f"moveaxis: {len(sources)} axes are moved to {len(targets)} places")
     order = [axis for axis in range(tensor.ndim) if axis not in sources]
@@ -109,7 +114,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
 def rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
     """Return an array with an axis moved back until it lies before another one."""
     tensor = asarray(a)
-    place, before = axis_of(axis, tensor.ndim), operators.index(start)
+    place, before = axis_of(axis, tensor.ndim, "rollaxis"), whole_of(start, "rollaxis", "start")
     if not -tensor.ndim <= before <= tensor.ndim:
         raise Invalid(f"rollaxis: start {before} is out of range: there are {tensor.ndim} axes")
     before = before + tensor.ndim if before < 0 else before
@@ -119,7 +124,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
 def swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
     """Return an array with two axes swapped."""
     tensor = asarray(a)
-    first, second = axis_of(axis1, tensor.ndim), axis_of(axis2, tensor.ndim)
+    first, second = axis_of(axis1, tensor.ndim, "swapaxes"), axis_of(axis2, tensor.ndim, "swapaxes")
     order = list(range(tensor.ndim))
     order[first], order[second] = second, first
     return tensor.transpose(tuple(order))
@@ -131,7 +136,7 @@ def squeeze(a: Any, axis: Any = None) -> Tensor:
     if axis is None:
         gone = [place for place, size in enumerate(tensor.shape) if int_or_none(size) == 1]
     else:
-        gone = list(axes_of(axis, tensor.ndim))
+        gone = list(axes_of(axis, tensor.ndim, "squeeze"))
         for place in gone:
             if int_or_none(tensor.shape[place]) not in (1, None):
                 raise Invalid(f"squeeze: axis {place} has size {tensor.shape[place]}, not 1")
@@ -143,7 +148,7 @@ def expand_dims(a: Any, axis: Any) -> Tensor:
     """Return an array with axes of size 1 at these places of the result."""
     tensor = asarray(a)
     count = len(axis) if isinstance(axis, tuple | list) else 1
-    places = axes_of(axis, tensor.ndim + count)
+    places = axes_of(axis, tensor.ndim + count, "expand_dims")
     rest = iter(tensor.shape)
     return tensor.reshape(tuple(1 if each in places else next(rest) for each in range(tensor.ndim + count)))
 
@@ -176,10 +181,22 @@ def _at_least(tensor: Tensor, rank: int) -> Tensor:
     return tensor.reshape(*[1] * (rank - tensor.ndim), *tensor.shape)
 
 
+def _sizes(call: str, shape: Any) -> tuple[Any, ...]:
+    """Return sizes that a caller gave: one, or several; raises Invalid for what is no integer."""
+    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    if isinstance(shape, Tensor | np.ndarray) and shape.ndim == 1:
+        given = tuple(shape.tolist())
+    for size in given:
+        known = isinstance(size, Tensor | np.ndarray) and (size.ndim or np.dtype(size.dtype).kind not in "iu")
+        if known or isinstance(size, float | complex | str | list | tuple | dict | slice | None | np.inexact):
+            raise Invalid(f"{call}: shape {shown(shape)} holds what is no integer")
+    return given
+
+
 def broadcast_to(array: Any, shape: Any) -> Tensor:
     """Repeat an array to a shape that it broadcasts to."""
     tensor = asarray(array)
-    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    sizes = _sizes("broadcast_to", shape)
     return Tensor(tensor.backend, tensor.backend.broadcast(tensor.value, sizes))
 
 
@@ -202,7 +219,7 @@ def broadcast_shapes(*args: Any) -> Shape:
 def flip(m: Any, axis: Any = None) -> Tensor:
     """Return an array in reverse order along axes; None: all of them."""
     tensor = asarray(m)
-    places = axes_of(axis, tensor.ndim)
+    places = axes_of(axis, tensor.ndim, "flip")
     return tensor[tuple(slice(None, None, -1 if each in places else 1) for each in range(tensor.ndim))]
 
 
@@ -219,11 +236,11 @@ def fliplr(m: Any) -> Tensor:
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     """Return an array turned by k quarters in the plane of two axes, from the first towards the second."""
     tensor = asarray(m)
-    places = axes_of(tuple(axes), tensor.ndim)
+    places = axes_of(tuple(axes), tensor.ndim, "rot90")
     if len(places) != 2:
         raise Invalid(f"rot90 turns in the plane of two axes, not of {len(places)}")
     first, second = places
-    turns = operators.index(k) % 4
+    turns = whole_of(k, "rot90", "k") % 4
     if turns == 2:
         return flip(tensor, places)
     if turns == 1:
@@ -243,7 +260,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
         raise Invalid(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     many = max(len(axes), len(shifts))
     for each, by in zip(axes * (many // len(axes)), shifts * (many // len(shifts)), strict=True):
-        tensor = _rolled(tensor, axis_of(each, tensor.ndim), by)
+        tensor = _rolled(tensor, axis_of(each, tensor.ndim, "roll"), by)
     return tensor
 
 
@@ -271,10 +288,10 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     tensor = asarray(a)
     if tensor.ndim < 2:
         raise Invalid(f"diagonal takes arrays of 2 axes or more, not {tensor.ndim}")
-    first, second = axis_of(axis1, tensor.ndim), axis_of(axis2, tensor.ndim)
+    first, second = axis_of(axis1, tensor.ndim, "diagonal"), axis_of(axis2, tensor.ndim, "diagonal")
     if first == second:
         raise Invalid(f"diagonal: axes {axis1} and {axis2} are the same")
-    b, k = tensor.backend, operators.index(offset)
+    b, k = tensor.backend, whole_of(offset, "diagonal", "offset")
     strides = contiguous_strides(tensor.shape)
     others = [axis for axis in range(tensor.ndim) if axis not in (first, second)]
     rows, columns = tensor.shape[first], tensor.shape[second]

@@ -9,7 +9,7 @@ import numpy as np
 from libs.common.errors import Invalid
 from libs.compute import indexing, ordering
 from libs.compute.arithmetic import is_nan
-from libs.compute.axes import axis_of
+from libs.compute.axes import axis_of, flag_of, one_of
 from libs.compute.backend import Backend, Size, Value, int_or_none, product
 from libs.compute.linear import beside
 from libs.compute.matrix.logic import where
@@ -50,11 +50,11 @@ def _comparable(what: str, thing: Any) -> Tensor:
     return tensor
 
 
-def _along(tensor: Tensor, axis: int | None) -> tuple[Tensor, int]:
+def _along(call: str, tensor: Tensor, axis: int | None) -> tuple[Tensor, int]:
     """Return a tensor and one of its axes; None: all its elements as a vector."""
     if axis is None:
         return tensor.ravel(), 0
-    return tensor, axis_of(axis, tensor.ndim)
+    return tensor, axis_of(axis, tensor.ndim, call)
 
 
 def sort(a: Any, axis: int | None = -1, kind: str | None = None, *, stable: bool | None = None) -> Tensor:
@@ -62,46 +62,39 @@ def sort(a: Any, axis: int | None = -1, kind: str | None = None, *, stable: bool
 
     However it is asked for, sorting is stable.
     """
-    _check_kind(kind)
-    tensor, place = _along(_comparable("sort", a), axis)
+    one_of(kind, _KINDS, "sort", "kind")
+    tensor, place = _along("sort", _comparable("sort", a), axis)
     return Tensor(tensor.backend, ordering.in_order(tensor.backend, tensor.value, place))
 
 
 def argsort(a: Any, axis: int | None = -1, kind: str | None = None, *, stable: bool | None = None) -> Tensor:
     """Return from where each element comes that `sort` gives."""
-    _check_kind(kind)
-    tensor, place = _along(_comparable("argsort", a), axis)
+    one_of(kind, _KINDS, "argsort", "kind")
+    tensor, place = _along("argsort", _comparable("argsort", a), axis)
     return Tensor(tensor.backend, tensor.backend.arg_sort(tensor.value, place))
-
-
-def _check_kind(kind: str | None) -> None:
-    if kind not in _KINDS:
-        raise Invalid(
-            f"kind is one of {', '.join(map(repr, _KINDS[1:]))}, not {kind!r}; all of them are stable"
-        )
 
 
 def partition(a: Any, kth: Any, axis: int | None = -1) -> Tensor:
     """Return the elements so that those at `kth` are where sorting puts them: here, sorted."""
-    tensor, place = _along(_comparable("partition", a), axis)
-    _check_kth(kth, tensor.shape[place])
+    tensor, place = _along("partition", _comparable("partition", a), axis)
+    _check_kth("partition", kth, tensor.shape[place])
     return sort(tensor, place)
 
 
 def argpartition(a: Any, kth: Any, axis: int | None = -1) -> Tensor:
     """Return from where each element comes that `partition` gives."""
-    tensor, place = _along(_comparable("argpartition", a), axis)
-    _check_kth(kth, tensor.shape[place])
+    tensor, place = _along("argpartition", _comparable("argpartition", a), axis)
+    _check_kth("argpartition", kth, tensor.shape[place])
     return argsort(tensor, place)
 
 
-def _check_kth(kth: Any, size: Size) -> None:
+def _check_kth(call: str, kth: Any, size: Size) -> None:
     known = int_or_none(size)
     for each in asarray(kth).ravel().tolist():
         if not isinstance(each, int) or isinstance(each, bool):
-            raise Invalid(f"kth is an integer, or several, not {each!r}")
+            raise Invalid(f"{call}: kth is an integer, or several, not {each!r}")
         if known is not None and not -known <= each < known:
-            raise Invalid(f"kth {each} is out of range for an axis of size {known}")
+            raise Invalid(f"{call}: kth {each} is out of range for an axis of size {known}")
 
 
 def lexsort(keys: Any, axis: int = -1) -> Tensor:
@@ -110,7 +103,7 @@ def lexsort(keys: Any, axis: int = -1) -> Tensor:
     if not given:
         raise Invalid("lexsort needs a key")
     b, shape = given[0].backend, given[0].shape
-    place = axis_of(axis, len(shape))
+    place = axis_of(axis, len(shape), "lexsort")
     order: Value | None = None
     for key in given:
         value = _comparable("lexsort", key).value
@@ -131,9 +124,9 @@ def lexsort(keys: Any, axis: int = -1) -> Tensor:
 
 
 def _extreme(what: str, a: Any, axis: int | None, keepdims: bool, *, smallest: bool, skip: bool) -> Tensor:
-    tensor = _comparable(what, a)
+    tensor, keepdims = _comparable(what, a), flag_of(keepdims, what, "keepdims")
     rank = tensor.ndim
-    moved, place = _along(tensor, axis)
+    moved, place = _along(what, tensor, axis)
     if int_or_none(moved.shape[place]) == 0:
         raise Invalid(f"{what} of an axis without elements: it has no extreme")
     b, value = moved.backend, moved.value
@@ -311,7 +304,7 @@ def take(a: Any, indices: Any, axis: int | None = None, *, mode: str = "raise") 
     first or last element, negative indices being out of range.
     """
     tensor, index = tensors_of(a, indices)
-    tensor, place = _along(tensor, axis)
+    tensor, place = _along("take", tensor, axis)
     b = tensor.backend
     return Tensor(b, b.gather(tensor.value, _places(b, index, tensor.shape[place], mode), place))
 
@@ -338,7 +331,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
     tensor, index = tensors_of(arr, indices)
     if axis is None and index.ndim != 1:
         raise Invalid("without an axis, indices are a vector")
-    tensor, place = _along(tensor, axis)
+    tensor, place = _along("take_along_axis", tensor, axis)
     if index.ndim != tensor.ndim:
         raise Invalid(f"indices have {index.ndim} axes, the data {tensor.ndim}: they must have as many")
     b = tensor.backend
@@ -355,7 +348,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
 def compress(condition: Any, a: Any, axis: int | None = None) -> Tensor:
     """Return the places of an axis (None: of all elements) where a vector of booleans holds."""
     holds, tensor = tensors_of(condition, a)
-    tensor, place = _along(tensor, axis)
+    tensor, place = _along("compress", tensor, axis)
     if holds.ndim != 1:
         raise Invalid(f"a condition is a vector, not of {holds.ndim} axes")
     return take(tensor, flatnonzero(holds), place)

@@ -7,7 +7,7 @@ from typing import Any
 
 from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
-from libs.compute.axes import axes_of
+from libs.compute.axes import axes_of, flag_of
 from libs.compute.backend import Shape, product
 from libs.compute.matrix.elementwise import clip
 from libs.compute.matrix.exponential import sqrt
@@ -67,9 +67,10 @@ def with_axes(result: Tensor, shape: Shape, axes: tuple[int, ...], rank: int, le
 
 def median(a: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Return what lies in the middle along axes: the mean of two where there are so many; NaN wins."""
+    keepdims = flag_of(keepdims, "median", "keepdims")
     tensor = as_measured(a)
     not_empty("median", tensor, axis)
-    axes = axes_of(axis, tensor.ndim)
+    axes = axes_of(axis, tensor.ndim, "median")
     if not tensor.ndim:
         return tensor
     rows, shape = flat_last(tensor, axes)
@@ -99,15 +100,16 @@ def middles(rows: Tensor, count: Tensor) -> Tensor:
 
 def quantile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Tensor:
     """Return what a part `q` (0 to 1) of the elements along axes is at or below; NaN wins."""
+    keepdims = flag_of(keepdims, "quantile", "keepdims")
     tensor = as_measured(a)
     not_empty("quantile", tensor, axis)
-    rows, shape = flat_last(tensor, axes_of(axis, tensor.ndim))
+    rows, shape = flat_last(tensor, axes_of(axis, tensor.ndim, "quantile"))
     count = Tensor(rows.backend, rows.backend.extent(rows.shape[1], DataType.FLOAT64))
     found, lead = quantiles(rows, parts_of(q, tensor, "quantile"), count, method)
     b = rows.backend
     ordered = Tensor(b, b.reduce("reduce_max", rows.value, (1,), keep=False))
     found = choose(isnan(ordered), ordered.astype(found.type), found)
-    return shaped(found, lead, shape, axes_of(axis, tensor.ndim), tensor.ndim, keepdims)
+    return shaped(found, lead, shape, axes_of(axis, tensor.ndim, "quantile"), tensor.ndim, keepdims)
 
 
 def shaped(

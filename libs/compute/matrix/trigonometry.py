@@ -241,7 +241,7 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
     tensor = asarray(p)
     whole = tensor.type not in FLOATS and isinstance(period, int)
     tensor = tensor if tensor.type in FLOATS or whole else tensor.astype(DataType.FLOAT64)
-    place = axis_of(axis, tensor.ndim)
+    place = axis_of(axis, tensor.ndim, "unwrap")
     b = tensor.backend
     lead = (slice(None),) * place
     later, earlier = tensor[(*lead, slice(1, None))], tensor[(*lead, slice(None, -1))]

@@ -100,13 +100,13 @@ def test_arithmetic_of_complex_numbers() -> None:
     ("call", "text"),
     [
         (lambda: fourier.fft(1.0), "single number"),
-        (lambda: fourier.fft([]), "1 to 4194304 points, not 0"),
-        (lambda: fourier.fft([1.0], 0), "points, not 0"),
+        (lambda: fourier.fft([]), "^fft: n is 0"),
+        (lambda: fourier.fft([1.0], 0), "^fft: n is 0"),
         (lambda: fourier.fft([1.0], norm="unit"), "'unit'"),
         (lambda: fourier.fft([1.0], axis=1), "axis 1 is out of range"),
         (lambda: fourier.rfft(numbers(3)), "use fft"),
-        (lambda: fourier.irfft([1.0]), "one number or more, not 0"),
-        (lambda: fourier.fft(np.ones(2), n=1 << 40), "points"),
+        (lambda: fourier.irfft([1.0]), "irfft: n is 0"),
+        (lambda: fourier.fft(np.ones(2), n=1 << 40), "n is .*; it is an integer"),
     ],
 )
 def test_what_is_refused(call: Any, text: str) -> None:
