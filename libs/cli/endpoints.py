@@ -192,8 +192,8 @@ def _held(delay: Duration) -> str:
 def tensors_rows(found: open_inference_pb2.ModelMetadataResponse) -> list[tuple[str, object]]:
     """Return what people see of what a model takes and gives."""
     return [
-        ("inputs", "\n".join(map(tensor_text, found.inputs))),
-        ("outputs", "\n".join(map(tensor_text, found.outputs))),
+        ("inputs", tuple(map(tensor_text, found.inputs))),
+        ("outputs", tuple(map(tensor_text, found.outputs))),
     ]
 
 

@@ -7,6 +7,7 @@ Groups are found by the entry points `isthmus.cli`, and each is imported only wh
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from typing import TextIO
 import click
 
 from libs.cli.files import error_from_os
-from libs.cli.output import Output
+from libs.cli.output import Output, plain
 from libs.cli.session import Settings
 from libs.cli.start import ends_quietly
 from libs.common.errors import Error, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
@@ -204,7 +205,9 @@ def _run(arguments: list[str], as_json: bool) -> int:
         if as_json:
             Output(as_json=True).error("USAGE", error.format_message())
         else:
-            error.show()
+            with io.StringIO() as said:
+                error.show(file=said)
+                sys.stderr.write("".join(plain(line) + "\n" for line in said.getvalue().splitlines()))
         return 2
     except Error as error:
         return _fail(error, as_json)

@@ -95,8 +95,8 @@ def explanation_rows(found: engine_pb2.Explanation) -> list[tuple[str, object]]:
     nested = [group for group in found.groups if group.kind in (_Group.KIND_BRANCH, _Group.KIND_LOOP)]
     return [
         ("model", found.model_digest),
-        ("inputs", "\n".join(map(shape_text, found.inputs))),
-        ("outputs", "\n".join(map(shape_text, found.outputs))),
+        ("inputs", tuple(map(shape_text, found.inputs))),
+        ("outputs", tuple(map(shape_text, found.outputs))),
         *([("dimensions", ", ".join(dimensions))] if dimensions else []),
         *([("operators", counts_text(found.operators_before))] if found.operators_before else []),
         ("steps", f"{steps}: {counts_text(found.operators_after)}"),

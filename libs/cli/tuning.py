@@ -73,9 +73,13 @@ def metric_of(metrics: Iterable[tuner_pb2.Metric], name: str) -> str:
     return next((figure(each) for each in metrics if each.name == name), "-")
 
 
-def point_text(trial: tuner_pb2.Trial, between: str = " ") -> str:
+def point_text(trial: tuner_pb2.Trial) -> str:
     """Return what a trial tried: "instance_count=2 max_batch_rows=16"."""
-    return between.join(f"{name}={value:g}" for name, value in sorted(trial.point.items()))
+    return " ".join(_point(trial))
+
+
+def _point(trial: tuner_pb2.Trial) -> tuple[str, ...]:
+    return tuple(f"{name}={value:g}" for name, value in sorted(trial.point.items()))
 
 
 def state_of(experiment: tuner_pb2.Experiment) -> str:
@@ -339,8 +343,8 @@ def show_trials(
         (
             (
                 each.number,
-                point_text(each, "\n"),
-                "\n".join(_outcome(experiment, each, metrics)),
+                _point(each),
+                tuple(_outcome(experiment, each, metrics)),
             )
             for each in trials
         ),

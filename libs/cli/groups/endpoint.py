@@ -355,5 +355,5 @@ def infer(session: Session, endpoint_id: str, inputs: str, version: str) -> None
     described = metadata(session, name, version)
     request = infer_request(last_part(name), version, described.inputs, values)
     found = outputs_of(session.call(inference(session).ModelInfer, request))
-    text = "\n".join(f"{output} = {json.dumps(value, ensure_ascii=False)}" for output, value in found.items())
-    session.output.values(found, text)
+    lines = [f"{output} = {json.dumps(value, ensure_ascii=False)}" for output, value in found.items()]
+    session.output.values(found, *lines)

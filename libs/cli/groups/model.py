@@ -105,5 +105,4 @@ def infer(session: Session, plan: str, inputs: str) -> None:
     )
     outputs = session.call(stub(session).Infer, request).outputs
     found = {each.name: tensor_to_json(each) for each in outputs}
-    text = "\n".join(f"{name} = {json.dumps(value)}" for name, value in found.items())
-    session.output.values(found, text)
+    session.output.values(found, *(f"{name} = {json.dumps(value)}" for name, value in found.items()))

@@ -83,7 +83,7 @@ def init(settings: Settings, name: str, folder: Path | None) -> None:
     (where / FILE_NAME).write_text(json.dumps(_TEMPLATE | {"task": name}, indent=2) + "\n", encoding="utf-8")
     (where / "main.py").write_text(_SCRIPT, encoding="utf-8")
     settings.output.values(
-        {"folder": str(where)}, f"{where}/: {FILE_NAME}, main.py\nnext: isthmus task check {where}"
+        {"folder": str(where)}, f"{where}/: {FILE_NAME}, main.py", f"next: isthmus task check {where}"
     )
 
 
@@ -315,4 +315,4 @@ def get(session: Session, version: str) -> None:
         found = versions[0]
     manifest = manifest_pb2.TaskManifest.FromString(found.manifest.payload)
     _show_version(session, found, {"task_manifest": as_dict(manifest)})
-    session.output.say(str(manifest))
+    session.output.say(*str(manifest).splitlines())

@@ -149,3 +149,15 @@ def test_words_for_groups_steps_and_nodes() -> None:
     assert became(engine_pb2.NodeSpec(steps=[900]), steps, {}) == "900"
     many = became(engine_pb2.NodeSpec(steps=range(9)), [], {})
     assert many == "0, 1, 2, 3, 4, 5, and 3 more"
+
+
+def test_names_out_of_a_model_dont_steer_the_terminal(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path
+) -> None:
+    cloud.explanation = explained(attention())
+    cloud.explanation.nodes[0].name = "x\x1b[31m"
+    cloud.explanation.inputs[0].name = "in\nput\x9b2J"
+    ran = isthmus("model", "explain", str(model), "--nodes", "--steps")
+    assert ran.code == 0, ran.err
+    assert not set(ran.out) & set("\x1b\x9b")
+    assert any("in\\nput\\x9b2J: float32[" in line for line in ran.lines)
