@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -68,11 +69,26 @@ def _once(names: Iterable[str], flag: str) -> None:
         raise click.UsageError(f"{flag}: a dimension is given twice")
 
 
+@contextmanager
+def refusals_of(subject: str) -> Iterator[None]:
+    """Let what a service refuses of a file, or a digest, begin with its name, once.
+
+    What it says of a field of the request is the request's.
+    """
+    try:
+        yield
+    except Invalid as error:
+        if "field" not in error.metadata and not error.message.startswith(subject):
+            error.message = f"{subject}: {error.message}"
+        raise
+
+
 def model_blob(session: Session, subject: str) -> manifest_pb2.BlobRef:
     """Return the blob of a digest, or that of a file, uploading it.
 
     Raises:
         NotFound: when there is neither.
+        Invalid: for an empty file.
     """
     if subject.startswith(DIGEST):
         return stat(session, subject)
@@ -81,6 +97,8 @@ def model_blob(session: Session, subject: str) -> manifest_pb2.BlobRef:
         raise NotFound(
             f"{subject}: there is no such file, and it is no digest ({DIGEST}...)", reason="NO_FILE"
         )
+    if path.is_file() and path.stat().st_size == 0:
+        raise Invalid(f"{subject}: is empty", reason="BAD_FILE")
     return upload(session, path)
 
 

@@ -24,6 +24,7 @@ from libs.cli.model_files import (
     check_sizes,
     data_blobs,
     model_blob,
+    refusals_of,
     stub,
 )
 from libs.cli.model_pictures import explanation_svg, inspection_svg
@@ -210,7 +211,8 @@ def _asked(
     if not is_plan:
         for path, data in data_blobs(session, subject).items():
             request.external_data[path].CopyFrom(data)
-    return session.call(stub(session).Explain, request, timeout_s=ANSWER_S).explanation
+    with refusals_of(subject):
+        return session.call(stub(session).Explain, request, timeout_s=ANSWER_S).explanation
 
 
 # ---- showing ----

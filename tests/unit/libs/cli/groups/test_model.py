@@ -174,6 +174,36 @@ def test_what_is_wrong_is_told(
     assert not cloud.asked(engine_pb2.InferRequest)
 
 
+@pytest.mark.parametrize("command", ["optimize", "explain", "infer"])
+def test_what_the_service_refuses_begins_with_the_files_name(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path, command: str
+) -> None:
+    cloud.engine_refusal = "the file is damaged"
+    more = ("--inputs", "{}") if command == "infer" else ()
+    ran = isthmus("model", command, str(model), *more)
+    assert (ran.code, ran.err) == (2, f"error: {model}: the file is damaged\n")
+    cloud.engine_refusal = f"{model}: no plan"
+    assert isthmus("model", command, str(model), *more).err == f"error: {model}: no plan\n"
+
+
+@pytest.mark.parametrize("command", ["optimize", "explain", "infer"])
+def test_an_empty_file_is_told_before_it_is_sent(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path, command: str
+) -> None:
+    model.write_bytes(b"")
+    ran = isthmus("model", command, str(model), *(("--inputs", "{}") if command == "infer" else ()))
+    assert (ran.code, ran.err) == (2, f"error: {model}: is empty\n")
+    assert not cloud.requests
+
+
+def test_no_plan_is_made_of_a_plan(cloud: FakeCloud, isthmus: Isthmus, model: Path) -> None:
+    plan = model.with_suffix(".plan")
+    plan.write_bytes(b"any")
+    ran = isthmus("model", "optimize", str(plan))
+    assert (ran.code, f"{plan}: is a plan, not an ONNX file; " in ran.err) == (2, True)
+    assert not cloud.requests
+
+
 def test_a_model_and_a_plan_are_explained(cloud: FakeCloud, isthmus: Isthmus, model: Path) -> None:
     cloud.explanation = explanation()
     ran = isthmus("model", "explain", str(model), "--dim", "batch=8", "--steps")

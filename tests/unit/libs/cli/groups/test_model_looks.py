@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from isthmus.engine.v1 import engine_pb2
 from libs.cli.local_engine import looks_like_plan
@@ -149,6 +150,40 @@ def test_words_for_groups_steps_and_nodes() -> None:
     assert became(engine_pb2.NodeSpec(steps=[900]), steps, {}) == "900"
     many = became(engine_pb2.NodeSpec(steps=range(9)), [], {})
     assert many == "0, 1, 2, 3, 4, 5, and 3 more"
+
+
+UNREADABLE = helper.make_model(
+    helper.make_graph([helper.make_node("Sorcery", ["x"], ["y"], name="n")], "g", [], []),
+    opset_imports=[helper.make_opsetid("", 17)],
+).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"just text\n", "the file is not an ONNX model, or is damaged"),
+        (attention()[:200], "the file is not an ONNX model, or is damaged"),
+    ],
+)
+def test_a_file_that_cant_be_read_here_is_named(
+    isthmus: Isthmus, tmp_path: Path, content: bytes, said: str
+) -> None:
+    good, bad = tmp_path / "good.onnx", tmp_path / "bad.onnx"
+    good.write_bytes(attention())
+    bad.write_bytes(content)
+    for arguments in (("inspect", bad), ("explain", "--local", bad), ("compare", good, bad)):
+        ran = isthmus("model", *map(str, arguments))
+        assert (ran.code, ran.err.startswith(f"error: {bad}: {said}")) == (2, True), ran.err
+
+
+def test_compare_says_which_of_the_files_has_what_isnt_read(isthmus: Isthmus, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.onnx", tmp_path / "bad.onnx"
+    good.write_bytes(attention())
+    bad.write_bytes(UNREADABLE)
+    for pair in ((good, bad), (bad, good)):
+        ran = isthmus("model", "compare", *map(str, pair))
+        assert (ran.code, ran.err.startswith(f"error: {bad}: ")) == (2, True), ran.err
 
 
 def test_names_out_of_a_model_dont_steer_the_terminal(

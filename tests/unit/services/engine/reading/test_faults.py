@@ -229,7 +229,8 @@ def test_faults_are_named(text: str, change: Callable[[ModelProto], object]) -> 
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"", "it has no graph"),
+        (b"", "the file is empty"),
+        (b"\x08\x08", "it has no graph"),
         (b"#!/bin/sh\nexit 0\n", "not an ONNX model"),
         (b"\x00" * 100, "can't be parsed"),
         (
