@@ -27,7 +27,7 @@ from libs.cli.model_operators import operators
 from libs.cli.model_texts import explanation_rows
 from libs.cli.output import human_bytes, human_seconds
 from libs.cli.session import Session, with_session
-from libs.cli.tensors import read_inputs, tensor_to_json, tensors_from_json
+from libs.cli.tensors import INPUTS_HELP, read_inputs, tensor_to_json, tensors_from_json
 from libs.common.errors import Internal, Invalid
 
 
@@ -105,11 +105,7 @@ def optimize(
 
 @model.command()
 @click.argument("plan", metavar="PLAN")
-@click.option(
-    "--inputs",
-    required=True,
-    help="JSON object of nested lists by input, such as '{\"x\": [[1, 2]]}', or @FILE that holds it.",
-)
+@click.option("--inputs", required=True, help=INPUTS_HELP)
 @with_session
 def infer(session: Session, plan: str, inputs: str) -> None:
     """Run PLAN, a file or a digest, and print its outputs as nested lists."""

@@ -3,6 +3,7 @@
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from onnx import GraphProto, ModelProto, TensorProto
@@ -314,3 +315,16 @@ def test_the_workload_is_what_the_engine_counts_itself(backends: int) -> None:
     assert (found["before"], found["after"]) == (counted.before, counted.after)
     kinds = (found["atomic"], found["transform"], found["composite"], found["atomic_operators"])
     assert kinds == (counted.atomic, counted.transform, counted.composite, counted.atoms)
+
+
+def test_a_plan_is_run_on_an_archive_of_arrays(cloud: FakeCloud, isthmus: Isthmus, tmp_path: Path) -> None:
+    cloud.explanation = explanation()
+    inputs = tmp_path / "inputs.npz"
+    np.savez(inputs, x=np.array([[1, 2.5]], np.float32))
+    ran = isthmus("model", "infer", cloud.put(b"the plan").digest, "--inputs", f"@{inputs}")
+    assert ran.code == 0, ran.err
+    (request,) = cloud.asked(engine_pb2.InferRequest)
+    assert request.inputs[0].data == struct.pack("<2f", 1, 2.5)
+    for group in ("model", "endpoint"):
+        told = " ".join(isthmus(group, "infer", "--help").lines)
+        assert "@FILE.npz of numpy.savez" in told
