@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +71,11 @@ def _once(names: Iterable[str], flag: str) -> None:
         raise click.UsageError(f"{flag}: a dimension is given twice")
 
 
+def _leads_over_link(folder: Path, name: str) -> bool:
+    parts = Path(name).parts
+    return any((folder / Path(*parts[:count])).is_symlink() for count in range(1, len(parts) + 1))
+
+
 @contextmanager
 def refusals_of(subject: str) -> Iterator[None]:
     """Let what a service refuses of a file, or a digest, begin with its name, once.
@@ -108,7 +115,7 @@ def data_blobs(session: Session, subject: str) -> dict[str, manifest_pb2.BlobRef
     A model that is named by its digest comes alone.
 
     Raises:
-        Invalid: for a path that leads out of the model's folder.
+        Invalid: for a path that leads out of the model's folder, or over a link.
         NotFound: for a file that isn't there.
     """
     if subject.startswith(DIGEST):
@@ -117,6 +124,12 @@ def data_blobs(session: Session, subject: str) -> dict[str, manifest_pb2.BlobRef
     files = {}
     for name in external_files(Path(subject)):
         path = folder / name
+        if _leads_over_link(folder, name):
+            raise Invalid(
+                f"{subject}: keeps its data in {name!r}, which can't be opened in the model's folder "
+                f"({os.strerror(errno.ELOOP)}); links aren't followed",
+                reason="BAD_PATH",
+            )
         if not path.resolve().is_relative_to(folder.resolve()) or Path(name).is_absolute():
             raise Invalid(
                 f"{subject}: keeps its data in {name!r}, outside of its own folder; move the file there and "

@@ -57,7 +57,7 @@ def optimize(
 ) -> None:
     """Make a plan of MODEL, an ONNX file or the digest of one; it is checked against ONNX Runtime.
 
-    Files that it keeps its data in are sent along; they must lie in its folder.
+    Files that it keeps its data in are sent along; they must lie in its folder, and links aren't followed.
 
     A model with an operator that can't be read, or whose plan computes something else, is refused.
     """

@@ -88,6 +88,26 @@ def test_files_of_data_elsewhere_are_refused(
     assert not cloud.asked(engine_pb2.OptimizeRequest)
 
 
+@pytest.mark.parametrize("path", ["w.bin", "deep/w.bin"])
+@pytest.mark.parametrize("command", ["optimize", "explain"])
+def test_links_to_data_arent_followed(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path, path: str, command: str
+) -> None:
+    real = model.parent / "real"
+    real.mkdir()
+    (real / "w.bin").write_bytes(b"weights")
+    (model.parent / "deep").symlink_to(real)
+    (model.parent / "w.bin").symlink_to(real / "w.bin")
+    model.write_bytes(beside(path))
+    ran = isthmus("model", command, str(model))
+    assert (ran.code, ran.err) == (
+        2,
+        f"error: {model}: keeps its data in {path!r}, which can't be opened in the model's folder "
+        "(Too many levels of symbolic links); links aren't followed\n",
+    )
+    assert not cloud.asked(engine_pb2.OptimizeRequest) + cloud.asked(engine_pb2.ExplainRequest)
+
+
 def test_a_model_becomes_a_plan_with_progress(
     cloud: FakeCloud, isthmus: Isthmus, model: Path, tmp_path: Path
 ) -> None:
