@@ -48,7 +48,9 @@ _PLAN = click.option(
     "--plan", "is_plan", is_flag=True, help="It is a plan; a file called *.plan is taken for one anyway."
 )
 _MOST_SHOWN = 40
-"""Faults, and nodes with graphs in them, that people see."""
+"""Reasons, and nodes with graphs in them, that people see."""
+_MOST_NAMED = 3
+"""Nodes that a reason is given for."""
 
 
 @click.command()
@@ -322,16 +324,38 @@ def _show_inspection(output: Output, found: Mapping[str, Any], svg: str | None) 
     if not found["faults"]:
         output.say("nothing keeps the engine from reading it")
         return
+    reasons = _by_reason(found["faults"])
     output.table(
         ("CAN'T BE READ", "OPERATOR", "WHY"),
         (
-            (fault["node"] or "the model", fault["operator"] or "-", fault["reason"])
-            for fault in found["faults"][:_MOST_SHOWN]
+            (
+                _nodes(faults),
+                _some(list(dict.fromkeys(fault["operator"] or "-" for fault in faults))),
+                reason,
+            )
+            for reason, faults in list(reasons.items())[:_MOST_SHOWN]
         ),
     )
-    _say_more(output, len(found["faults"]))
+    _say_more(output, len(reasons))
     if not found["complete"]:
         output.say("there may be more behind these")
+
+
+def _by_reason(faults: Sequence[Mapping[str, str]]) -> Mapping[str, Sequence[Mapping[str, str]]]:
+    found: dict[str, list[Mapping[str, str]]] = {}
+    for fault in faults:
+        found.setdefault(fault["reason"], []).append(fault)
+    return found
+
+
+def _nodes(faults: Sequence[Mapping[str, str]]) -> str:
+    names = [fault["node"] or "the model" for fault in faults]
+    return names[0] if len(names) == 1 else f"{len(names):,} nodes: {_some(names)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first few of many names."""
+    return ", ".join([*names[:_MOST_NAMED], *(["…"] if len(names) > _MOST_NAMED else [])])
 
 
 def _say_more(output: Output, count: int) -> None:

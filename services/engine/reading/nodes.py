@@ -22,6 +22,8 @@ DEFAULT = ("", "ai.onnx")
 """Names of ONNX's default domain."""
 OTHERS = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 """Further domains that are read."""
+LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+"""Domains of what ONNX Runtime writes at ORT_ENABLE_ALL: layouts of data that a machine's kernels like."""
 _OPTION = onnx.defs.OpSchema.FormalParameterOption
 _LEFT_OUT = frozenset(("Resize",))
 """Operators whose required inputs exporters leave out: in opset 11, of scales and sizes one is enough."""
@@ -131,6 +133,11 @@ class Nodes:
     def _schema(self, domain: str, operator: str, what: str) -> onnx.defs.OpSchema:
         if domain == DOMAIN:
             raise unknown_contrib(operator, what)
+        if domain in LAYOUTS:
+            raise Invalid(
+                f"{what}: operators of domain {shown(domain)} are ONNX Runtime's for one kind of machine; "
+                "save the optimised model at ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"
+            )
         if domain not in ("", *OTHERS):
             raise Invalid(
                 f"{what}: operators of domain {shown(domain)} are not supported; export the model with "

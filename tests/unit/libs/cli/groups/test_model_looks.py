@@ -186,6 +186,33 @@ def test_compare_says_which_of_the_files_has_what_isnt_read(isthmus: Isthmus, tm
         assert (ran.code, ran.err.startswith(f"error: {bad}: ")) == (2, True), ran.err
 
 
+def test_a_reason_of_many_nodes_is_told_once(isthmus: Isthmus, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node(
+            "Conv" if number else "ReorderInput", ["x"], [f"y{number}"], name=f"n{number}", domain=domain
+        )
+        for number, domain in enumerate(["com.microsoft.nchwc"] * 60)
+    ]
+    nodes += [helper.make_node("Nope", ["x"], ["z"], name="alone")]
+    path = tmp_path / "m.onnx"
+    made = helper.make_model(
+        helper.make_graph(nodes, "g", [], [helper.make_empty_tensor_value_info("z")]),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft.nchwc", 1)],
+    )
+    path.write_bytes(made.SerializeToString())
+    ran = isthmus("model", "inspect", str(path))
+    assert ran.code == 0, ran.err
+    many = [line for line in ran.lines if "operators of domain" in line]
+    assert len(many) == 1
+    prefix = "com.microsoft.nchwc:"
+    said = f"60 nodes: n0, n1, n2, … {prefix}ReorderInput, {prefix}Conv operators of domain"
+    assert many[0].startswith(said)
+    assert ran.out.count("ORT_ENABLE_EXTENDED") == 1
+    assert any(line.startswith("alone Nope ") for line in ran.lines)
+    faults = isthmus("model", "inspect", str(path), "--json").json["faults"]
+    assert [fault["node"] for fault in faults] == [*(f"n{number}" for number in range(60)), "alone"]
+
+
 def test_names_out_of_a_model_dont_steer_the_terminal(
     cloud: FakeCloud, isthmus: Isthmus, model: Path
 ) -> None:

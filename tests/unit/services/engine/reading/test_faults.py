@@ -261,3 +261,12 @@ def _varint(value: int) -> bytes:
     while value > 127:
         result, value = result + bytes([value & 127 | 128]), value >> 7
     return result + bytes([value])
+
+
+@pytest.mark.parametrize("domain", ["com.microsoft.nchwc", "com.ms.internal.nhwc"])
+def test_layouts_of_onnx_runtime_are_told_how_to_avoid(domain: str) -> None:
+    made = small()
+    made.graph.node[0].domain = domain
+    made.opset_import.add(domain=domain, version=1)
+    with pytest.raises(Invalid, match=r"save the optimised model at ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"):
+        read_model(made.SerializeToString())
