@@ -21,6 +21,7 @@ from libs.cli.files import error_from_os
 from libs.cli.output import Output, plain
 from libs.cli.session import Settings
 from libs.cli.start import ends_quietly
+from libs.cli.values import Number
 from libs.common.errors import Error, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
 from libs.common.suggest import did_you_mean
 
@@ -95,9 +96,7 @@ def refuse_unknown(name: str, known: Iterable[str]) -> None:
     envvar="ISTHMUS_CONFIG",
     help="Settings file; default: var/cli.json here, then ~/.config/isthmus/cli.json.",
 )
-@click.option(
-    "--timeout", type=click.FloatRange(min=0.1, max=3600), default=30.0, help="Seconds for one call."
-)
+@click.option("--timeout", type=Number(min=0.1, max=3600), default=30.0, help="Seconds for one call.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.version_option(version("isthmus"), prog_name="isthmus")
 @click.pass_context

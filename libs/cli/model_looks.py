@@ -39,6 +39,7 @@ from libs.cli.model_texts import (
 from libs.cli.output import Output, human_bytes
 from libs.cli.session import Session, Settings
 from libs.cli.tensors import type_name
+from libs.cli.values import Number
 
 Sizes = tuple[tuple[str, int], ...]
 _SVG = click.option(
@@ -141,7 +142,7 @@ def explain(
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Of the inputs; default 0.")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=1e-4,
     help="Largest difference of --run, relative to max(1, |b|), that is no fault; default 1e-4.",
 )

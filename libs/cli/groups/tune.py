@@ -15,7 +15,7 @@ from libs.cli.jobs import after, last_part, moment
 from libs.cli.main import Group
 from libs.cli.session import Session, with_session
 from libs.cli.tuning import experiment_name, get_experiment, list_trials, stub
-from libs.cli.values import LIMITS, VARY, Duration
+from libs.cli.values import LIMITS, VARY, Duration, Number
 from libs.cli.yamltext import Filler, Text
 from libs.common.errors import Invalid
 
@@ -61,7 +61,7 @@ def tune() -> None:
 @click.option("--trials", type=click.IntRange(1, 1000), help="Trials at most; default 20.")
 @click.option("--parallel", type=click.IntRange(1, 16), help="Trials at once; default 1.")
 @click.option("--concurrency", type=click.IntRange(1, 256), help="Callers that wait for answers; default 8.")
-@click.option("--rate", type=click.FloatRange(0, 100_000, min_open=True), help="Instead: arrivals a second.")
+@click.option("--rate", type=Number(0, 100_000, min_open=True), help="Instead: arrivals a second.")
 @click.option("--duration", type=_DURATION, help="Measured time of a trial; default 5s.")
 @click.option("--target-latency", type=_TARGET, help="Answers within it are goodput; default 100ms.")
 @click.option("--rows", type=click.IntRange(1, 4096), help="Rows of a request; default 1.")
