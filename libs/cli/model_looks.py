@@ -36,7 +36,7 @@ from libs.cli.model_texts import (
     group_label,
     is_constant,
 )
-from libs.cli.output import Output, human_bytes
+from libs.cli.output import Output, counted, human_bytes
 from libs.cli.session import Session, Settings
 from libs.cli.tensors import type_name
 from libs.cli.values import Number
@@ -252,7 +252,8 @@ def _show_nodes(output: Output, found: engine_pb2.Explanation) -> None:
         ),
     )
     if len(shown) < len(found.nodes):
-        output.say(f"{len(found.nodes) - len(shown):,} constants aren't shown")
+        hidden = len(found.nodes) - len(shown)
+        output.say(f"{counted(hidden, 'constant')} {'isn' if hidden == 1 else 'aren'}'t shown")
     total = sum(each.count for each in found.operators_before)
     if total > len(found.nodes):
         output.say(f"… and {total - len(found.nodes):,} more")
@@ -315,7 +316,7 @@ def _show_inspection(output: Output, found: Mapping[str, Any], svg: str | None) 
                 (
                     each["node"] or "-",
                     each["operator"],
-                    ", ".join(f"{name} ({count} nodes)" for name, count in each["bodies"].items()),
+                    ", ".join(f"{name} ({counted(count, 'node')})" for name, count in each["bodies"].items()),
                 )
                 for each in found["control"][:_MOST_SHOWN]
             ),

@@ -95,6 +95,11 @@ def _json(value: object, indent: int | None = None) -> str:
     return _CONTROL.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return how many of a thing there are: "1 node", "1,200 nodes"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def human_bytes(count: float) -> str:
     """Return a size for people: 1536 → "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):

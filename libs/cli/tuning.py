@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from isthmus.tuner.v1 import tuner_pb2, tuner_pb2_grpc
 from libs.cli.following import resuming
 from libs.cli.jobs import last_part, moment, took
-from libs.cli.output import human_bytes, human_seconds
+from libs.cli.output import counted, human_bytes, human_seconds
 from libs.common.errors import Precondition
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def objective_text(spec: tuner_pb2.ExperimentSpec) -> str:
 
 def load_text(load: tuner_pb2.Load) -> str:
     """Return a load for people."""
-    sent = f"{load.rate_rps:g} requests a second" if load.rate_rps else f"{load.concurrency} callers"
+    sent = f"{load.rate_rps:g} requests a second" if load.rate_rps else counted(load.concurrency, "caller")
     rows = f" of {load.rows_per_request} rows" if load.rows_per_request > 1 else ""
     duration, target = (each.ToNanoseconds() / 1e9 for each in (load.duration, load.target_latency))
     return f"{sent}{rows} for {human_seconds(duration)}, in time within {human_seconds(target)}"

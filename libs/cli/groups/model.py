@@ -25,7 +25,7 @@ from libs.cli.model_files import (
 from libs.cli.model_looks import compare, explain, inspect
 from libs.cli.model_operators import operators
 from libs.cli.model_texts import explanation_rows
-from libs.cli.output import human_bytes, human_seconds
+from libs.cli.output import counted, human_bytes, human_seconds
 from libs.cli.session import Session, with_session
 from libs.cli.tensors import INPUTS_HELP, read_inputs, tensor_to_json, tensors_from_json
 from libs.common.errors import Internal, Invalid
@@ -42,7 +42,7 @@ for command in (inspect, explain, compare, operators):
 
 def _checked(result: engine_pb2.OptimizeResult) -> str:
     count, error = result.comparison_count, result.max_error
-    text = f"{count} comparisons with ONNX Runtime, differing by {error:.2g} at most"
+    text = f"{counted(count, 'comparison')} with ONNX Runtime, differing by {error:.2g} at most"
     return text + (", from the cache" if result.cached else "")
 
 

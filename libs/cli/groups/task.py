@@ -16,7 +16,7 @@ from libs.cli.blobs import blob_of, upload
 from libs.cli.folder import read_task
 from libs.cli.groups.trust import AUTHOR_KEY
 from libs.cli.main import Group
-from libs.cli.output import as_dict, human_bytes, human_time
+from libs.cli.output import as_dict, counted, human_bytes, human_time
 from libs.cli.preflight import preflight_text, preflight_word
 from libs.cli.session import Session, Settings, says_when_unknown, with_session
 from libs.cli.trial import try_task
@@ -120,7 +120,7 @@ def check(settings: Settings, folder: Path) -> None:
     size = _total_bytes(checked)
     settings.output.values(
         {"task": checked.task, "version": checked.version, "total_bytes": size},
-        f"{checked.key} is well formed: {len(checked.blobs)} files, {human_bytes(size)}",
+        f"{checked.key} is well formed: {counted(len(checked.blobs), 'file')}, {human_bytes(size)}",
     )
 
 

@@ -13,6 +13,7 @@ from libs.cli.endpoints import model_name
 from libs.cli.files import read_text
 from libs.cli.jobs import after, last_part, moment
 from libs.cli.main import Group
+from libs.cli.output import counted
 from libs.cli.session import Session, with_session
 from libs.cli.tuning import experiment_name, get_experiment, list_trials, stub
 from libs.cli.values import LIMITS, VARY, Duration, Number
@@ -106,7 +107,7 @@ def run(
     if dry_run:
         made.name = ""
     if watched or applied:
-        session.output.note(f"{made.name}: {tuning.trial_total(made.spec)} trials at most")
+        session.output.note(f"{made.name}: {counted(tuning.trial_total(made.spec), 'trial')} at most")
         _follow(session, made.name, applied=applied)
     else:
         tuning.show_experiment(session, made)

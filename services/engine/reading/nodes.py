@@ -263,17 +263,23 @@ def _check_attribute(attribute: AttributeProto, schema: onnx.defs.OpSchema, what
 def check_counts(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> None:
     """Refuse a node with too few or too many inputs or outputs, or without one that it must have."""
     for kind, names, fewest, most in (
-        ("inputs", node.input, schema.min_input, schema.max_input),
-        ("outputs", node.output, schema.min_output, schema.max_output),
+        ("input", node.input, schema.min_input, schema.max_input),
+        ("output", node.output, schema.min_output, schema.max_output),
     ):
         if not fewest <= len(names) <= most:
-            upper = f" to {most}" if most < 1 << 20 else " or more"
-            raise Invalid(f"{what}: it has {len(names)} {kind}; {fewest}{upper} are allowed")
+            count = f"{len(names)} {kind}{'' if len(names) == 1 else 's'}"
+            raise Invalid(f"{what}: it has {count}; {_allowed(fewest, most)} allowed")
     for position, name in enumerate(node.input):
         declared = schema.inputs[min(position, len(schema.inputs) - 1)]
         # ONNX's shape inference, or ONNX Runtime, crashes on some that are left out.
         if not name and declared.option != _OPTION.Optional and schema.name not in _LEFT_OUT:
             raise Invalid(f"{what}: input {shown(declared.name)} is left out; it must be given")
+
+
+def _allowed(fewest: int, most: int) -> str:
+    if fewest == most:
+        return f"{fewest} {'is' if fewest == 1 else 'are'}"
+    return f"{fewest} to {most} are" if most < 1 << 20 else f"{fewest} or more are"
 
 
 def _text(data: bytes, what: str) -> str:

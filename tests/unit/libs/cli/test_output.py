@@ -5,7 +5,7 @@ import pytest
 
 from isthmus.deployer.v1 import device_pb2
 from isthmus.device_agent.v1 import device_agent_pb2
-from libs.cli.output import Output, human_bytes, human_seconds, human_time
+from libs.cli.output import Output, counted, human_bytes, human_seconds, human_time
 
 
 @pytest.mark.parametrize(
@@ -174,3 +174,10 @@ def test_our_own_headings_stay_bold(
     assert seen.count("\x1b[1m") == 1
     assert "\x1b[31m" not in seen
     assert "a\\x1b[31m" in seen
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 nodes"), (1, "1 node"), (2, "2 nodes"), (1200, "1,200 nodes")]
+)
+def test_one_of_a_thing_is_one_thing(count: int, text: str) -> None:
+    assert counted(count, "node") == text
