@@ -189,7 +189,7 @@ def _step_title(step: engine_pb2.StepSpec) -> str:
     regions = f" of {counted(step.region_count, 'region')}" if step.region_count else ""
     return (
         f"{step.index}: {step.operator}{regions} → {_tensor(step.output)}\n"
-        f"from {step.origin or 'nothing'}\n{step.calculations:,} calculations, "
+        f"from {step.origin or 'nothing'}\n{counted(step.calculations, 'calculation')}, "
         f"{human_bytes(step.moved_bytes)} moved, {human_bytes(step.living_bytes)} living"
     )
 
