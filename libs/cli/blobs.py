@@ -38,15 +38,21 @@ def upload(session: Session, path: Path) -> manifest_pb2.BlobRef:
     if begun.committed:
         return blob
     offset = begun.offset_bytes
+    told = _tenths(offset, blob)
     with path.open("rb") as file:
         file.seek(offset)
         while data := file.read(_CHUNK_BYTES):
             request = blob_pb2.WriteBlobRequest(upload_id=begun.upload_id, offset_bytes=offset, data=data)
             offset = session.call(stub.WriteBlob, request).offset_bytes
             file.seek(offset)
-            if blob.size_bytes > 8 * _CHUNK_BYTES:
-                session.output.note(f"{path.name}: {100 * offset // blob.size_bytes} %")
+            if blob.size_bytes > 8 * _CHUNK_BYTES and _tenths(offset, blob) > told:
+                told = _tenths(offset, blob)
+                session.output.note(f"{path.name}: {10 * told} %")
     return session.call(stub.CommitBlob, blob_pb2.CommitBlobRequest(upload_id=begun.upload_id)).blob
+
+
+def _tenths(offset: int, blob: manifest_pb2.BlobRef) -> int:
+    return 10 * offset // max(blob.size_bytes, 1)
 
 
 def stat(session: Session, digest: str) -> manifest_pb2.BlobRef:

@@ -18,7 +18,7 @@ from libs.cli import jobs
 from libs.cli.blobs import stat, upload
 from libs.cli.inference import tensor_text
 from libs.cli.jobs import last_part, moment
-from libs.cli.output import as_dict, human_bytes, human_seconds
+from libs.cli.output import as_dict, counted, human_bytes, human_seconds
 from libs.cli.session import Session
 from libs.common.errors import Error, Invalid, NotFound
 from libs.common.names import check_model
@@ -176,7 +176,8 @@ def model_rows(model: model_pb2.Model) -> list[tuple[str, object]]:
         ("instances", f"{config.instance_count}, {_threads(config.intra_op_thread_count)} each"),
         (
             "queue",
-            f"{config.queue_capacity} requests, {human_seconds(seconds_of(config.queue_timeout))} at most",
+            f"{counted(config.queue_capacity, 'request')}, "
+            f"{human_seconds(seconds_of(config.queue_timeout))} at most",
         ),
         ("kept loaded", f"the live version and {config.kept_version_count} before it"),
         ("made", moment(model.create_time)),
@@ -192,8 +193,8 @@ def _held(delay: Duration) -> str:
 def tensors_rows(found: open_inference_pb2.ModelMetadataResponse) -> list[tuple[str, object]]:
     """Return what people see of what a model takes and gives."""
     return [
-        ("inputs", "\n".join(map(tensor_text, found.inputs))),
-        ("outputs", "\n".join(map(tensor_text, found.outputs))),
+        ("inputs", tuple(map(tensor_text, found.inputs))),
+        ("outputs", tuple(map(tensor_text, found.outputs))),
     ]
 
 

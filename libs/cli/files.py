@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from libs.common.errors import Error, Exhausted, Invalid, NotFound, Precondition
 from libs.common.fsio import fsync_dir
+from libs.common.sizes import size_text
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAX_TEXT_BYTES = 1024 * 1024
@@ -31,19 +32,22 @@ def error_from_os(error: OSError, what: str = "") -> Error:
     return Invalid(message, reason="BAD_FILE")
 
 
-def read_text(path: Path, what: str) -> str:
-    """Return the text of a small file; `what` says what it is, for messages.
+def read_text(path: Path, what: str, *, most: int = _MAX_TEXT_BYTES, instead: str = "") -> str:
+    """Return the text of a file of `most` bytes; `what` says what it is, for messages.
+
+    `instead` says what to do with a longer one.
 
     Raises:
         Invalid, NotFound: when it can't be read or isn't UTF-8, naming it.
     """
     try:
         with path.open("rb") as file:
-            data = file.read(_MAX_TEXT_BYTES + 1)
+            data = file.read(most + 1)
     except OSError as error:
         raise error_from_os(error, f"{what} {path}") from error
-    if len(data) > _MAX_TEXT_BYTES:
-        raise Invalid(f"{what} {path}: is longer than {_MAX_TEXT_BYTES} bytes", reason="TOO_LARGE")
+    if len(data) > most:
+        more = f"; {instead}" if instead else ""
+        raise Invalid(f"{what} {path}: is longer than {size_text(most)}{more}", reason="TOO_LARGE")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

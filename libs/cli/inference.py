@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inference import open_inference_pb2 as pb
+from libs.cli.archives import Array
 from libs.cli.tensors import by_name, elements, nested, packed, shape_of, unpacked, written
 from libs.common.errors import Internal, Invalid
 from libs.common.names import shown
@@ -41,13 +42,13 @@ def tensor_text(found: pb.ModelMetadataResponse.TensorMetadata) -> str:
 def infer_request(
     model: str, version: str, described: Sequence[pb.ModelMetadataResponse.TensorMetadata], values: object
 ) -> pb.ModelInferRequest:
-    """Return a request out of an object of nested lists by input; texts are for inputs of BYTES.
+    """Return a request out of an object of nested lists, or arrays, by input; texts are for inputs of BYTES.
 
     Args:
         model: the model's id.
         version: whose; "" is the live one's.
         described: the model's inputs.
-        values: what was read of JSON.
+        values: what `read_inputs` read.
 
     Raises:
         Invalid: for an input that is missing, unknown or not of its datatype.
@@ -71,6 +72,12 @@ def _packed(spec: pb.ModelMetadataResponse.TensorMetadata, value: object) -> tup
                 reason="BAD_INPUT",
             )
         return packed(spec.name, letter, spec.datatype, value)
+    if isinstance(value, Array):
+        raise Invalid(
+            f"input {shown(spec.name)}: the array is of {value.type_name}, and BYTES takes texts; write them "
+            "as JSON",
+            reason="BAD_INPUT",
+        )
     shape = shape_of(spec.name, value)
     data = bytearray()
     for each in elements(spec.name, value, shape):

@@ -68,7 +68,7 @@ def ask_engine(job: Mapping[str, Any]) -> dict[str, Any]:
             child.kill()
             raise
     if child.returncode:
-        raise _crashed(child.returncode, said)
+        raise _crashed(job, child.returncode, said)
     answer = json.loads(out)
     if "error" in answer:
         kind = _KINDS.get(answer["error"], Internal)
@@ -76,9 +76,13 @@ def ask_engine(job: Mapping[str, Any]) -> dict[str, Any]:
     return dict(answer)
 
 
-def _crashed(status: int, said: bytes) -> Error:
+def _crashed(job: Mapping[str, Any], status: int, said: bytes) -> Error:
     if status < 0:
         name = signal.Signals(-status).name
-        return Invalid(f"the file makes the engine crash ({name}); is it whole?", reason="MODEL_CRASHES")
+        files = [each["file"] for each in (job, job.get("left"), job.get("right")) if each and "file" in each]
+        where = f"{' or '.join(files)}: " if files else ""
+        return Invalid(
+            f"{where}the file makes the engine crash ({name}); is it whole?", reason="MODEL_CRASHES"
+        )
     last = said.decode(errors="replace").strip().splitlines()[-1:]
     return Internal(f"the engine failed: {' '.join(last) or status}", reason="ENGINE_FAILED")

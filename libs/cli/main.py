@@ -7,6 +7,7 @@ Groups are found by the entry points `isthmus.cli`, and each is imported only wh
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterable
@@ -17,9 +18,10 @@ from typing import TextIO
 import click
 
 from libs.cli.files import error_from_os
-from libs.cli.output import Output
+from libs.cli.output import Output, plain
 from libs.cli.session import Settings
 from libs.cli.start import ends_quietly
+from libs.cli.values import Number
 from libs.common.errors import Error, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
 from libs.common.suggest import did_you_mean
 
@@ -94,9 +96,7 @@ def refuse_unknown(name: str, known: Iterable[str]) -> None:
     envvar="ISTHMUS_CONFIG",
     help="Settings file; default: var/cli.json here, then ~/.config/isthmus/cli.json.",
 )
-@click.option(
-    "--timeout", type=click.FloatRange(min=0.1, max=3600), default=30.0, help="Seconds for one call."
-)
+@click.option("--timeout", type=Number(min=0.1, max=3600), default=30.0, help="Seconds for one call.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.version_option(version("isthmus"), prog_name="isthmus")
 @click.pass_context
@@ -204,7 +204,9 @@ def _run(arguments: list[str], as_json: bool) -> int:
         if as_json:
             Output(as_json=True).error("USAGE", error.format_message())
         else:
-            error.show()
+            with io.StringIO() as said:
+                error.show(file=said)
+                sys.stderr.write("".join(plain(line) + "\n" for line in said.getvalue().splitlines()))
         return 2
     except Error as error:
         return _fail(error, as_json)

@@ -68,7 +68,7 @@ def show_comparison(
             rows.append((what, "the same: " + ", ".join(map(shape_text, getattr(left, what)))))
         else:
             rows += [
-                (f"{what} of {side}", "\n".join(map(shape_text, getattr(found, what))))
+                (f"{what} of {side}", tuple(map(shape_text, getattr(found, what))))
                 for side, found in zip("AB", sides, strict=True)
             ]
     for side, found in zip("AB", sides, strict=True):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -68,11 +71,31 @@ def _once(names: Iterable[str], flag: str) -> None:
         raise click.UsageError(f"{flag}: a dimension is given twice")
 
 
+def _leads_over_link(folder: Path, name: str) -> bool:
+    parts = Path(name).parts
+    return any((folder / Path(*parts[:count])).is_symlink() for count in range(1, len(parts) + 1))
+
+
+@contextmanager
+def refusals_of(subject: str) -> Iterator[None]:
+    """Let what a service refuses of a file, or a digest, begin with its name, once.
+
+    What it says of a field of the request is the request's.
+    """
+    try:
+        yield
+    except Invalid as error:
+        if "field" not in error.metadata and not error.message.startswith(subject):
+            error.message = f"{subject}: {error.message}"
+        raise
+
+
 def model_blob(session: Session, subject: str) -> manifest_pb2.BlobRef:
     """Return the blob of a digest, or that of a file, uploading it.
 
     Raises:
         NotFound: when there is neither.
+        Invalid: for an empty file.
     """
     if subject.startswith(DIGEST):
         return stat(session, subject)
@@ -81,6 +104,8 @@ def model_blob(session: Session, subject: str) -> manifest_pb2.BlobRef:
         raise NotFound(
             f"{subject}: there is no such file, and it is no digest ({DIGEST}...)", reason="NO_FILE"
         )
+    if path.is_file() and path.stat().st_size == 0:
+        raise Invalid(f"{subject}: is empty", reason="BAD_FILE")
     return upload(session, path)
 
 
@@ -90,7 +115,7 @@ def data_blobs(session: Session, subject: str) -> dict[str, manifest_pb2.BlobRef
     A model that is named by its digest comes alone.
 
     Raises:
-        Invalid: for a path that leads out of the model's folder.
+        Invalid: for a path that leads out of the model's folder, or over a link.
         NotFound: for a file that isn't there.
     """
     if subject.startswith(DIGEST):
@@ -99,6 +124,12 @@ def data_blobs(session: Session, subject: str) -> dict[str, manifest_pb2.BlobRef
     files = {}
     for name in external_files(Path(subject)):
         path = folder / name
+        if _leads_over_link(folder, name):
+            raise Invalid(
+                f"{subject}: keeps its data in {name!r}, which can't be opened in the model's folder "
+                f"({os.strerror(errno.ELOOP)}); links aren't followed",
+                reason="BAD_PATH",
+            )
         if not path.resolve().is_relative_to(folder.resolve()) or Path(name).is_absolute():
             raise Invalid(
                 f"{subject}: keeps its data in {name!r}, outside of its own folder; move the file there and "

@@ -24,6 +24,7 @@ from libs.cli.model_files import (
     check_sizes,
     data_blobs,
     model_blob,
+    refusals_of,
     stub,
 )
 from libs.cli.model_pictures import explanation_svg, inspection_svg
@@ -35,9 +36,10 @@ from libs.cli.model_texts import (
     group_label,
     is_constant,
 )
-from libs.cli.output import Output, human_bytes
+from libs.cli.output import Output, counted, human_bytes
 from libs.cli.session import Session, Settings
 from libs.cli.tensors import type_name
+from libs.cli.values import Number
 
 Sizes = tuple[tuple[str, int], ...]
 _SVG = click.option(
@@ -47,7 +49,9 @@ _PLAN = click.option(
     "--plan", "is_plan", is_flag=True, help="It is a plan; a file called *.plan is taken for one anyway."
 )
 _MOST_SHOWN = 40
-"""Faults, and nodes with graphs in them, that people see."""
+"""Reasons, and nodes with graphs in them, that people see."""
+_MOST_NAMED = 3
+"""Nodes that a reason is given for."""
 
 
 @click.command()
@@ -138,7 +142,7 @@ def explain(
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Of the inputs; default 0.")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=1e-4,
     help="Largest difference of --run, relative to max(1, |b|), that is no fault; default 1e-4.",
 )
@@ -210,7 +214,8 @@ def _asked(
     if not is_plan:
         for path, data in data_blobs(session, subject).items():
             request.external_data[path].CopyFrom(data)
-    return session.call(stub(session).Explain, request, timeout_s=ANSWER_S).explanation
+    with refusals_of(subject):
+        return session.call(stub(session).Explain, request, timeout_s=ANSWER_S).explanation
 
 
 # ---- showing ----
@@ -247,7 +252,8 @@ def _show_nodes(output: Output, found: engine_pb2.Explanation) -> None:
         ),
     )
     if len(shown) < len(found.nodes):
-        output.say(f"{len(found.nodes) - len(shown):,} constants aren't shown")
+        hidden = len(found.nodes) - len(shown)
+        output.say(f"{counted(hidden, 'constant')} {'isn' if hidden == 1 else 'aren'}'t shown")
     total = sum(each.count for each in found.operators_before)
     if total > len(found.nodes):
         output.say(f"… and {total - len(found.nodes):,} more")
@@ -310,7 +316,7 @@ def _show_inspection(output: Output, found: Mapping[str, Any], svg: str | None) 
                 (
                     each["node"] or "-",
                     each["operator"],
-                    ", ".join(f"{name} ({count} nodes)" for name, count in each["bodies"].items()),
+                    ", ".join(f"{name} ({counted(count, 'node')})" for name, count in each["bodies"].items()),
                 )
                 for each in found["control"][:_MOST_SHOWN]
             ),
@@ -320,16 +326,38 @@ def _show_inspection(output: Output, found: Mapping[str, Any], svg: str | None) 
     if not found["faults"]:
         output.say("nothing keeps the engine from reading it")
         return
+    reasons = _by_reason(found["faults"])
     output.table(
         ("CAN'T BE READ", "OPERATOR", "WHY"),
         (
-            (fault["node"] or "the model", fault["operator"] or "-", fault["reason"])
-            for fault in found["faults"][:_MOST_SHOWN]
+            (
+                _nodes(faults),
+                _some(list(dict.fromkeys(fault["operator"] or "-" for fault in faults))),
+                reason,
+            )
+            for reason, faults in list(reasons.items())[:_MOST_SHOWN]
         ),
     )
-    _say_more(output, len(found["faults"]))
+    _say_more(output, len(reasons))
     if not found["complete"]:
         output.say("there may be more behind these")
+
+
+def _by_reason(faults: Sequence[Mapping[str, str]]) -> Mapping[str, Sequence[Mapping[str, str]]]:
+    found: dict[str, list[Mapping[str, str]]] = {}
+    for fault in faults:
+        found.setdefault(fault["reason"], []).append(fault)
+    return found
+
+
+def _nodes(faults: Sequence[Mapping[str, str]]) -> str:
+    names = [fault["node"] or "the model" for fault in faults]
+    return names[0] if len(names) == 1 else f"{len(names):,} nodes: {_some(names)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first few of many names."""
+    return ", ".join([*names[:_MOST_NAMED], *(["…"] if len(names) > _MOST_NAMED else [])])
 
 
 def _say_more(output: Output, count: int) -> None:
@@ -345,12 +373,12 @@ def _inspection_rows(found: Mapping[str, Any], svg: str | None) -> list[tuple[st
         ("format", f"ONNX, IR version {found['ir_version']}"),
         *([("made by", found["producer"])] if found["producer"] else []),
         ("opsets", ", ".join(f"{domain} {version}" for domain, version in found["opsets"].items())),
-        ("inputs", "\n".join(map(_declared_text, found["inputs"]))),
-        ("outputs", "\n".join(map(_declared_text, found["outputs"]))),
+        ("inputs", tuple(map(_declared_text, found["inputs"]))),
+        ("outputs", tuple(map(_declared_text, found["outputs"]))),
         ("nodes", f"{sum(found['operators'].values()):,}: " + ", ".join(f"{n} {name}" for name, n in counts)),
         *([("functions", functions)] if functions else []),
         ("parameters", f"{human_bytes(found['parameter_bytes'])}" + (f": {held}" if held else "")),
-        *([("data in", "\n".join(found["external_files"]))] if found["external_files"] else []),
+        *([("data in", tuple(found["external_files"]))] if found["external_files"] else []),
         *([("graphs in graphs", f"{found['deepest']} deep")] if found["deepest"] else []),
         *([("drawn to", svg)] if svg else []),
     ]

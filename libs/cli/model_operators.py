@@ -71,7 +71,7 @@ def operators(session: Session, backends: int, is_workload: bool) -> None:
             ),
         ),
     )
-    session.output.say(f"\natomic operators: {', '.join(atomic)}")
+    session.output.say("", f"atomic operators: {', '.join(atomic)}")
     if host:
         session.output.say(f"host operators: {', '.join(host)}")
 

@@ -20,7 +20,7 @@ from libs.cli.model_texts import (
     step_count,
     step_kind,
 )
-from libs.cli.output import human_bytes
+from libs.cli.output import counted, human_bytes
 from libs.cli.tensors import type_name
 
 _ROOT = Frame("", "", None, 0)
@@ -72,7 +72,7 @@ def inspection_svg(found: Mapping[str, Any], name: str) -> str:
 
     total = sum(found["operators"].values())
     opsets = ", ".join(f"{domain} {version}" for domain, version in found["opsets"].items())
-    subtitle = f"{total:,} nodes of {opsets}; {human_bytes(found['parameter_bytes'])} of parameters"
+    subtitle = f"{counted(total, 'node')} of {opsets}; {human_bytes(found['parameter_bytes'])} of parameters"
     return draw(Picture(title=name, subtitle=subtitle, columns=(_node_column(nodes, box, "", total),)))
 
 
@@ -177,7 +177,7 @@ def _steps(found: engine_pb2.Explanation) -> Column:
         for group in found.groups
     )
     total = step_count(found.operators_after)
-    heading = f"{'after: ' if found.nodes else ''}{total:,} steps"
+    heading = f"{'after: ' if found.nodes else ''}{counted(total, 'step')}"
     return Column(heading, boxes, frames or (_ROOT,), total)
 
 
@@ -186,10 +186,10 @@ def _tensor(spec: engine_pb2.TensorSpec) -> str:
 
 
 def _step_title(step: engine_pb2.StepSpec) -> str:
-    regions = f" of {step.region_count} regions" if step.region_count else ""
+    regions = f" of {counted(step.region_count, 'region')}" if step.region_count else ""
     return (
         f"{step.index}: {step.operator}{regions} → {_tensor(step.output)}\n"
-        f"from {step.origin or 'nothing'}\n{step.calculations:,} calculations, "
+        f"from {step.origin or 'nothing'}\n{counted(step.calculations, 'calculation')}, "
         f"{human_bytes(step.moved_bytes)} moved, {human_bytes(step.living_bytes)} living"
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from isthmus.engine.v1 import engine_pb2
-from libs.cli.output import human_bytes
+from libs.cli.output import counted, human_bytes
 from libs.cli.tensors import type_name
 from libs.runtime.atomic import ATOMICS, RASTER
 
@@ -95,8 +95,8 @@ def explanation_rows(found: engine_pb2.Explanation) -> list[tuple[str, object]]:
     nested = [group for group in found.groups if group.kind in (_Group.KIND_BRANCH, _Group.KIND_LOOP)]
     return [
         ("model", found.model_digest),
-        ("inputs", "\n".join(map(shape_text, found.inputs))),
-        ("outputs", "\n".join(map(shape_text, found.outputs))),
+        ("inputs", tuple(map(shape_text, found.inputs))),
+        ("outputs", tuple(map(shape_text, found.outputs))),
         *([("dimensions", ", ".join(dimensions))] if dimensions else []),
         *([("operators", counts_text(found.operators_before))] if found.operators_before else []),
         ("steps", f"{steps}: {counts_text(found.operators_after)}"),
@@ -104,7 +104,7 @@ def explanation_rows(found: engine_pb2.Explanation) -> list[tuple[str, object]]:
         ("rasters", _rasters(found)),
         ("constants", human_bytes(found.constant_bytes)),
         ("memory", _memory(found)),
-        ("work", f"{calculations:,} calculations, {human_bytes(moved)} moved"),
+        ("work", f"{counted(calculations, 'calculation')}, {human_bytes(moved)} moved"),
         *([("figures at", sizes_text(found))] if found.sizes else []),
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,8 @@ _INT64 = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 _EXACT = 2**53 - 1
 # Between two columns of a table.
 _GAP = 2
+# What steers a terminal, breaks a line or turns its direction: C0, DEL, C1, line separators, bidi controls.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # How long words may be that tables keep whole, tried one after another.
 _WORDS = (32, 24, 20, 16, 12, 10, 8)
 
@@ -64,6 +67,39 @@ def _number(field: Any, value: Any) -> Any:
     return value
 
 
+def plain(text: str) -> str:
+    r"""Return text with control characters as Python writes them: an escape is "\x1b", a newline "\n".
+
+    Names come out of files and services of anybody's making: what they hold isn't for the terminal to obey.
+    """
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def plain_lines(text: str) -> str:
+    """Return a text of several lines, each as `plain` has it but for tabs.
+
+    Those after the first are indented: none passes for a line of the command's own.
+    """
+    return "\n  ".join("\t".join(map(plain, line.split("\t"))) for line in text.split("\n"))
+
+
+def _cell(value: object) -> str:
+    """Return what a cell shows: a tuple of lines, or one."""
+    return "\n".join(plain(str(line)) for line in value) if isinstance(value, tuple) else plain(str(value))
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    """Return JSON; of control characters `json` itself escapes C0 alone."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    # Its own line breaks are no part of texts, in which all C0 are escaped already.
+    return _CONTROL.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return how many of a thing there are: "1 node", "1,200 nodes"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def human_bytes(count: float) -> str:
     """Return a size for people: 1536 → "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
@@ -95,7 +131,11 @@ def human_time(moment: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a command's answer goes. With `as_json`, exactly one JSON value (or one a line for streams)."""
+    """Where a command's answer goes. With `as_json`, exactly one JSON value (or one a line for streams).
+
+    Texts may hold what a model or a service says: control characters in them are escaped here, newlines too.
+    A cell of several lines is a tuple of them.
+    """
 
     as_json: bool = False
 
@@ -126,7 +166,7 @@ class Output:
         table.add_column(style="bold")
         table.add_column(overflow="fold")
         for label, value in rows:
-            table.add_row(label, str(value))
+            table.add_row(_cell(label), _cell(value))
         self._print(table)
 
     def messages(
@@ -138,12 +178,12 @@ class Output:
             return
         self.table(columns, rows)
 
-    def values(self, values: Mapping[str, object], text: str) -> None:
-        """Print `values` as a JSON object, or `text` for people."""
+    def values(self, values: Mapping[str, object], *lines: str) -> None:
+        """Print `values` as a JSON object, or `lines` for people."""
         if self.as_json:
             self._print_json(dict(values))
         else:
-            self.say(text)
+            self.say(*lines)
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
@@ -151,11 +191,14 @@ class Output:
         """Print `rows` under `columns`; "(none)" when there are none."""
         from rich.table import Table
 
-        cells = [[str(cell) for cell in row] for row in rows]
+        columns = [plain(column) for column in columns]
+        cells = [[_cell(cell) for cell in row] for row in rows]
         if not cells:
             self.say("(none)")
             return
-        table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+        table = Table(
+            box=None, pad_edge=False, header_style="bold", title=title and plain(title), title_justify="left"
+        )
         for column, width in zip(columns, _widths(columns, cells, self._width()), strict=True):
             table.add_column(column, overflow="fold", width=width)
         for row in cells:
@@ -164,12 +207,12 @@ class Output:
 
     def line(self, value: Mapping[str, object]) -> None:
         """Print one value of a stream as a line of JSON, whatever the form chosen."""
-        _write(json.dumps(value, ensure_ascii=False) + "\n")
+        _write(_json(value) + "\n")
 
-    def say(self, text: str) -> None:
-        """Print text for people; nothing with `as_json`."""
+    def say(self, *lines: str) -> None:
+        """Print lines for people; nothing with `as_json`."""
         if not self.as_json:
-            _write(text + "\n")
+            _write("".join(plain(line) + "\n" for line in lines))
 
     def raw(self, data: bytes) -> None:
         """Print bytes as they are, at once."""
@@ -178,12 +221,12 @@ class Output:
     def note(self, text: str) -> None:
         """Print progress or a remark for people to stderr; nothing with `as_json`."""
         if not self.as_json:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(plain_lines(text) + "\n")
             sys.stderr.flush()
 
     def remark(self, text: str) -> None:
         """Print to stderr what also programs must know of an answer; a JSON object with `as_json`."""
-        line = json.dumps({"warning": text}, ensure_ascii=False) if self.as_json else text
+        line = _json({"warning": text}) if self.as_json else plain_lines(text)
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
@@ -191,13 +234,13 @@ class Output:
         """Print an error to stderr."""
         if self.as_json:
             error = {"reason": reason, "message": message, "metadata": dict(metadata or {})}
-            sys.stderr.write(json.dumps({"error": error}, ensure_ascii=False) + "\n")
+            sys.stderr.write(_json({"error": error}) + "\n")
         else:
-            sys.stderr.write(f"error: {message}\n")
+            sys.stderr.write(f"error: {plain_lines(message)}\n")
 
     @staticmethod
     def _print_json(value: object) -> None:
-        _write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        _write(_json(value, indent=2) + "\n")
 
     @staticmethod
     def _print(table: Table) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus.deployer.v1 import preflight_pb2, task_pb2
-from libs.cli.output import human_bytes, human_seconds
+from libs.cli.output import counted, human_bytes, human_seconds
 
 _WORDS = {
     preflight_pb2.Preflight.STATE_PASSED: "passed",
@@ -30,16 +30,16 @@ def preflight_text(version: task_pb2.Version) -> str:
         return f"failed with {found.reason}: {found.message}"
     if not found.HasField("events"):
         return f"{word}: it loads; without events nothing ran (--events)"
-    parts = [f"{word}: {found.run_count:,} runs over {found.event_count:,} events"]
+    parts = [f"{word}: {counted(found.run_count, 'run')} over {counted(found.event_count, 'event')}"]
     if found.run_count:
         p50, p99 = (
             human_seconds(each.ToTimedelta().total_seconds())
             for each in (found.p50_run_time, found.p99_run_time)
         )
         parts.append(f"p50 {p50}, p99 {p99}")
-    parts.append(f"{found.frame_count:,} frames ({human_bytes(found.frame_bytes)}) would be sent")
+    parts.append(f"{counted(found.frame_count, 'frame')} ({human_bytes(found.frame_bytes)}) would be sent")
     if found.refused_frame_count:
         parts.append(f"{found.refused_frame_count:,} refused")
     if found.asked_count:
-        parts.append(f"asked models {found.asked_count:,} times")
+        parts.append(f"asked models {counted(found.asked_count, 'time')}")
     return "; ".join(parts)

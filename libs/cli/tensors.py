@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.engine.v1 import engine_pb2, plan_pb2
+from libs.cli.archives import Array, looks_like_archive, numpy_name, read_archive
 from libs.cli.files import read_text
 from libs.common.errors import Error, Invalid
 from libs.common.names import shown
 from libs.common.suggest import did_you_mean
 
+INPUTS_HELP = (
+    "JSON object of nested lists by input, such as '{\"x\": [[1, 2]]}', or @FILE that holds it (32 MiB at "
+    "most), or @FILE.npz of numpy.savez, arrays by input (64 MiB at most)."
+)
+_MAX_JSON_BYTES = 32 * 1024 * 1024
 _MAX_DIMENSIONS = 8
 # What a number of a 64-bit type has at most, with room to spare for zeros in front of it.
 _MAX_DIGITS = 64
@@ -34,6 +40,7 @@ _LETTERS: Mapping[plan_pb2.DataType.ValueType, str] = {
     plan_pb2.DATA_TYPE_FLOAT64: "d",
 }
 _FLOATS = "efd"
+_INSTEAD = "numpy's archives are far shorter: numpy.savez('inputs.npz', NAME=ARRAY), and --inputs @inputs.npz"
 
 
 def type_name(found: plan_pb2.DataType.ValueType) -> str:
@@ -67,11 +74,13 @@ def packed(name: str, letter: str, type_: str, value: object) -> tuple[list[int]
         name: the input's, for messages.
         letter: what `struct` calls the elements' type.
         type_: what people call it.
-        value: the lists.
+        value: the lists, or an array of an archive, which must be of that type.
 
     Raises:
         Invalid: as `tensor_from_json`.
     """
+    if isinstance(value, Array):
+        return _whole_array(name, letter, type_, value)
     shape = shape_of(name, value)
     data = bytearray()
     for each in elements(name, value, shape):
@@ -92,6 +101,22 @@ def packed(name: str, letter: str, type_: str, value: object) -> tuple[list[int]
     return shape, bytes(data)
 
 
+def _whole_array(name: str, letter: str, type_: str, value: Array) -> tuple[list[int], bytes]:
+    if len(value.shape) > _MAX_DIMENSIONS:
+        raise _too_many_dimensions(name)
+    if value.letter != letter:
+        raise Invalid(
+            f"input {shown(name)}: the array is of {value.type_name}, and {type_} is taken; save "
+            f"{name}.astype({numpy_name(letter)!r})",
+            reason="BAD_INPUT",
+        )
+    return list(value.shape), value.data
+
+
+def _too_many_dimensions(name: str) -> Invalid:
+    return Invalid(f"input {shown(name)}: has more than {_MAX_DIMENSIONS} dimensions", reason="BAD_INPUT")
+
+
 def written(value: object) -> str:
     """Return an element for a message: as it was written in JSON, texts in quotes."""
     if isinstance(value, str):
@@ -104,9 +129,7 @@ def shape_of(name: str, value: object) -> list[int]:
     shape: list[int] = []
     while isinstance(value, list):
         if len(shape) == _MAX_DIMENSIONS:
-            raise Invalid(
-                f"input {shown(name)}: has more than {_MAX_DIMENSIONS} dimensions", reason="BAD_INPUT"
-            )
+            raise _too_many_dimensions(name)
         shape.append(len(value))
         if not value:
             break
@@ -161,12 +184,18 @@ def by_name(names: Sequence[str], values: object) -> dict[str, object]:
 
 
 def read_inputs(given: str) -> object:
-    """Return what `--inputs` holds: JSON, or `@FILE` with it.
+    """Return what `--inputs` holds: JSON, or `@FILE` with it, or with arrays by name.
 
     Raises:
-        Invalid, NotFound: when it is no JSON, a name comes twice, or a number is too large for any type.
+        Invalid, NotFound: when it is no JSON, a name comes twice, or a number is too large for any type; when
+            a file can't be read, is too long, or no archive of arrays.
     """
-    text = read_text(Path(given[1:]), "--inputs") if given.startswith("@") else given
+    text = given
+    if given.startswith("@"):
+        path = Path(given[1:])
+        if looks_like_archive(path):
+            return read_archive(path, "--inputs")
+        text = read_text(path, "--inputs", most=_MAX_JSON_BYTES, instead=_INSTEAD)
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_int=_whole)
     except Error:

@@ -42,6 +42,7 @@ class FakeCloud:
         stages: what Optimize says before its result.
         result: its result.
         explanation: what Explain says.
+        engine_refusal: what Optimize and Explain refuse everything with, or "".
         outputs: what Infer says.
         operators: what ListOperators says.
         serving: models behind endpoints.
@@ -64,6 +65,7 @@ class FakeCloud:
         self.stages: list[engine_pb2.Stage] = []
         self.result = engine_pb2.OptimizeResult()
         self.explanation = engine_pb2.Explanation()
+        self.engine_refusal = ""
         self.outputs: list[engine_pb2.InferTensor] = []
         self.operators = engine_pb2.ListOperatorsResponse()
         self.serving = FakeServing()
@@ -266,17 +268,23 @@ class _Engine(engine_pb2_grpc.EngineServiceServicer):
 
     def Optimize(self, request: Any, context: Context) -> Iterator[Any]:  # noqa: N802
         self._cloud.keep(request)
+        self._refuse(context)
         for stage in self._cloud.stages:
             yield engine_pb2.OptimizeResponse(stage=stage)
         yield engine_pb2.OptimizeResponse(result=self._cloud.result)
 
     def Explain(self, request: Any, context: Context) -> Any:  # noqa: N802
         self._cloud.keep(request)
+        self._refuse(context)
         return engine_pb2.ExplainResponse(explanation=self._cloud.explanation)
 
     def Infer(self, request: Any, context: Context) -> Any:  # noqa: N802
         self._cloud.keep(request)
         return engine_pb2.InferResponse(outputs=self._cloud.outputs)
+
+    def _refuse(self, context: Context) -> None:
+        if self._cloud.engine_refusal:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, self._cloud.engine_refusal)
 
     def ListOperators(self, request: Any, context: Context) -> Any:  # noqa: N802
         return self._cloud.operators

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from isthmus.tuner.v1 import tuner_pb2, tuner_pb2_grpc
 from libs.cli.following import resuming
 from libs.cli.jobs import last_part, moment, took
-from libs.cli.output import human_bytes, human_seconds
+from libs.cli.output import counted, human_bytes, human_seconds
 from libs.common.errors import Precondition
 
 if TYPE_CHECKING:
@@ -73,9 +73,13 @@ def metric_of(metrics: Iterable[tuner_pb2.Metric], name: str) -> str:
     return next((figure(each) for each in metrics if each.name == name), "-")
 
 
-def point_text(trial: tuner_pb2.Trial, between: str = " ") -> str:
+def point_text(trial: tuner_pb2.Trial) -> str:
     """Return what a trial tried: "instance_count=2 max_batch_rows=16"."""
-    return between.join(f"{name}={value:g}" for name, value in sorted(trial.point.items()))
+    return " ".join(_point(trial))
+
+
+def _point(trial: tuner_pb2.Trial) -> tuple[str, ...]:
+    return tuple(f"{name}={value:g}" for name, value in sorted(trial.point.items()))
 
 
 def state_of(experiment: tuner_pb2.Experiment) -> str:
@@ -113,7 +117,7 @@ def objective_text(spec: tuner_pb2.ExperimentSpec) -> str:
 
 def load_text(load: tuner_pb2.Load) -> str:
     """Return a load for people."""
-    sent = f"{load.rate_rps:g} requests a second" if load.rate_rps else f"{load.concurrency} callers"
+    sent = f"{load.rate_rps:g} requests a second" if load.rate_rps else counted(load.concurrency, "caller")
     rows = f" of {load.rows_per_request} rows" if load.rows_per_request > 1 else ""
     duration, target = (each.ToNanoseconds() / 1e9 for each in (load.duration, load.target_latency))
     return f"{sent}{rows} for {human_seconds(duration)}, in time within {human_seconds(target)}"
@@ -339,8 +343,8 @@ def show_trials(
         (
             (
                 each.number,
-                point_text(each, "\n"),
-                "\n".join(_outcome(experiment, each, metrics)),
+                _point(each),
+                tuple(_outcome(experiment, each, metrics)),
             )
             for each in trials
         ),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from typing import Any
 
 import click
 
@@ -88,6 +90,17 @@ class Cpus(click.ParamType[int]):
         return round(float(str(value)) * 1000)
 
 
+class Number(click.FloatRange):
+    """A number within bounds, and a finite one: to click "nan" is within all of them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or fail naming the value."""
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{shown(str(value))} is not a finite number", param, ctx)
+        return found
+
+
 class Bounds(click.ParamType[tuple[str, int, int]]):
     """Bounds of a dimension such as batch=1..64, or its size, batch=8; the value is name, least and most."""
 
@@ -106,6 +119,8 @@ class Bounds(click.ParamType[tuple[str, int, int]]):
             )
         least = int(match[2])
         most = int(match[3]) if match[3] else least
+        if max(least, most) > _MOST_BOUND:
+            self.fail(f"{shown(str(value))}: the largest size allowed is {_MOST_BOUND}", param, ctx)
         if not 0 < least <= most:
             self.fail(f"{shown(str(value))}: from {least} to {most} is no range of sizes", param, ctx)
         return match[1], least, most
@@ -125,6 +140,8 @@ class NamedSize(click.ParamType[tuple[str, int]]):
         match = _NAMED_SIZE.fullmatch(str(value))
         if match is None:
             self.fail(f"{shown(str(value))}: write NAME=SIZE, such as batch=8", param, ctx)
+        if int(match[2]) > _MOST_SIZE:
+            self.fail(f"{shown(str(value))}: the largest size allowed is {_MOST_SIZE}", param, ctx)
         return match[1], int(match[2])
 
 
@@ -191,8 +208,11 @@ _UNITS: dict[str, int] = {
 _CPUS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?", re.ASCII)
 _NOTHING = re.compile(r"0(?:ms|s|m|h|d)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,9})?", re.ASCII)
-_NAMED_SIZE = re.compile(r"([^=\s]{1,128})=([0-9]{1,18})", re.ASCII)
-_BOUNDS = re.compile(r"([^=\s]{1,128})=([0-9]{1,18})(?:\.\.([0-9]{1,18}))?", re.ASCII)
+_NAMED_SIZE = re.compile(r"([^=\s]{1,128})=([0-9]{1,100})", re.ASCII)
+_BOUNDS = re.compile(r"([^=\s]{1,128})=([0-9]{1,100})(?:\.\.([0-9]{1,100}))?", re.ASCII)
+_MOST_BOUND = 2**31 - 1
+"""Of a dimension, as the engine takes it."""
+_MOST_SIZE = 10**18
 
 
 def parse_size(text: str) -> int:

@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from google.protobuf.json_format import MessageToDict
 
 from libs.common import errors
-from libs.common.errors import Invalid, NotFound
+from libs.common.errors import Exhausted, Invalid, NotFound
 from libs.common.sizes import size_text
 from libs.runtime.loading import load_plan
 from libs.runtime.plan import Plan
@@ -59,13 +60,6 @@ def main() -> int:
             "reason": error.reason,
             "metadata": dict(error.metadata),
         }
-    except (MemoryError, RecursionError):
-        answer = {
-            "error": "Exhausted",
-            "message": "the model takes more memory than there is",
-            "reason": "MODEL_TOO_LARGE",
-            "metadata": {},
-        }
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
     return 0
@@ -74,23 +68,30 @@ def main() -> int:
 def _inspect(job: Job) -> dict[str, Any]:
     if job["is_plan"]:
         return _explain(job)
-    path = Path(job["file"])
-    found = inspect_model(_content(path, MAX_MODEL_BYTES), _dimensions(job), path.parent)
+    path, dimensions = Path(job["file"]), _dimensions(job)
+    with _named(job["file"]):
+        found = inspect_model(_content(path, MAX_MODEL_BYTES), dimensions, path.parent)
     return {"inspection": asdict(found)}
 
 
 def _explain(job: Job) -> dict[str, Any]:
-    plan, origins = _plan(job, job["sizes"], _dimensions(job))
-    return {"explanation": _message(explain(plan, origins, job["sizes"]))}
+    dimensions = _dimensions(job)
+    with _named(job["file"]):
+        plan, origins = _plan(job, job["sizes"], dimensions)
+        return {"explanation": _message(explain(plan, origins, job["sizes"]))}
 
 
 def _compare(job: Job) -> dict[str, Any]:
-    left, right = (_side(job, job[name]) for name in ("left", "right"))
+    dimensions = _dimensions(job)
+    left, right = (_side(job, job[name], dimensions) for name in ("left", "right"))
     known = {*left.explanation.sizes, *right.explanation.sizes}
     for name in job["sizes"]:
         if name not in known:
             sizes_of(left.plan, {name: job["sizes"][name]})
-    outcome = run_both(left, right, job["seed"], left.explanation.sizes) if job["run"] else None
+    outcome = None
+    if job["run"]:
+        with _named(f"{job['left']['file']} and {job['right']['file']}"):
+            outcome = run_both(left, right, job["seed"], left.explanation.sizes)
     return {
         "left": _message(left.explanation),
         "right": _message(right.explanation),
@@ -98,8 +99,26 @@ def _compare(job: Job) -> dict[str, Any]:
     }
 
 
-def _side(job: Job, subject: Job) -> Side:
-    dimensions = _dimensions(job)
+@contextmanager
+def _named(file: str) -> Iterator[None]:
+    """Let what is refused in the block begin with the file's name, once."""
+    try:
+        yield
+    except errors.Error as error:
+        if not error.message.startswith(f"{file}: "):
+            error.message = f"{file}: {error.message}"
+        raise
+    except (MemoryError, RecursionError):
+        text = f"{file}: takes more memory than there is"
+        raise Exhausted(text, reason="MODEL_TOO_LARGE") from None
+
+
+def _side(job: Job, subject: Job, dimensions: Mapping[str, tuple[int, int]]) -> Side:
+    with _named(subject["file"]):
+        return _read_side(job, subject, dimensions)
+
+
+def _read_side(job: Job, subject: Job, dimensions: Mapping[str, tuple[int, int]]) -> Side:
     plan, origins = _plan(subject, {}, dimensions)
     known = explain(plan).sizes
     sizes = {name: size for name, size in job["sizes"].items() if name in known}
@@ -137,6 +156,8 @@ def _content(path: Path, most: int) -> bytes:
         raise NotFound(f"{path}: there is no such file", reason="NO_FILE") from None
     except OSError as error:
         raise Invalid(f"{path}: can't be read: {error.strerror}", reason="BAD_FILE") from None
+    if not data:
+        raise Invalid(f"{path}: is empty", reason="BAD_FILE")
     if len(data) > most:
         raise Invalid(f"{path}: has more than {size_text(most)}", reason="MODEL_TOO_LARGE")
     return data

@@ -13,7 +13,7 @@ import click
 from isthmus.device_agent.v1 import device_agent_pb2 as pb
 from libs.cli.agents import Sent, connect, failure_text
 from libs.cli.main import Group
-from libs.cli.output import Output, human_bytes, human_seconds
+from libs.cli.output import Output, counted, human_bytes, human_seconds
 from libs.cli.session import Settings
 from libs.cli.values import DURATION
 from libs.common.errors import Error, Invalid
@@ -157,7 +157,7 @@ def send(settings: Settings, socket: str, wait_s: float, file: BinaryIO) -> None
             "withdrawn_run_count": withdrawn,
             "pending_run_count": pending,
         },
-        f"{sent.accepted:,} events taken, {sent.duplicates:,} were there already",
+        f"{counted(sent.accepted, 'event')} taken, {sent.duplicates:,} were there already",
     )
 
 

@@ -35,7 +35,7 @@ from libs.cli.jobs import last_part, moment
 from libs.cli.main import Group
 from libs.cli.output import human_bytes, human_seconds
 from libs.cli.session import Session, with_session
-from libs.cli.tensors import read_inputs
+from libs.cli.tensors import INPUTS_HELP, read_inputs
 from libs.cli.values import Duration
 from libs.common.errors import Error, NotFound
 
@@ -340,11 +340,7 @@ def delete(session: Session, endpoint_id: str, version: str, etag: str) -> None:
 
 @endpoint.command()
 @click.argument("endpoint_id", metavar="ENDPOINT")
-@click.option(
-    "--inputs",
-    required=True,
-    help="JSON object of nested lists by input, such as '{\"x\": [[1, 2]]}', or @FILE that holds it.",
-)
+@click.option("--inputs", required=True, help=INPUTS_HELP)
 @click.option("--version", default="", help="Which version answers; default: the live one.")
 @with_session
 def infer(session: Session, endpoint_id: str, inputs: str, version: str) -> None:
@@ -355,5 +351,5 @@ def infer(session: Session, endpoint_id: str, inputs: str, version: str) -> None
     described = metadata(session, name, version)
     request = infer_request(last_part(name), version, described.inputs, values)
     found = outputs_of(session.call(inference(session).ModelInfer, request))
-    text = "\n".join(f"{output} = {json.dumps(value, ensure_ascii=False)}" for output, value in found.items())
-    session.output.values(found, text)
+    lines = [f"{output} = {json.dumps(value, ensure_ascii=False)}" for output, value in found.items()]
+    session.output.values(found, *lines)

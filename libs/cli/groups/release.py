@@ -15,7 +15,7 @@ from libs.cli.following import resuming
 from libs.cli.main import Group
 from libs.cli.output import human_time
 from libs.cli.session import Session, with_session
-from libs.cli.values import DURATION, PERCENTAGES, policy_json, version_name
+from libs.cli.values import DURATION, PERCENTAGES, Number, policy_json, version_name
 from libs.common.errors import Precondition, Unavailable
 
 _ENDED = (
@@ -116,8 +116,10 @@ def _show(session: Session, found: release_pb2.Release, absent: str = "") -> Non
 @click.option(
     "--attribute", "attributes", multiple=True, help="Policy: KEY=VALUE that a device must have; repeat."
 )
-@click.option("--confirmed", type=float, help="Percent of a step's devices that must confirm; default 95.")
-@click.option("--failed", type=float, help="Percent of failed devices above which it rolls back; default 5.")
+@click.option("--confirmed", type=Number(), help="Percent of a step's devices that must confirm; default 95.")
+@click.option(
+    "--failed", type=Number(), help="Percent of failed devices above which it rolls back; default 5."
+)
 @click.option(
     "--min-reports",
     type=click.IntRange(1, 2**31 - 1),

@@ -16,7 +16,7 @@ from libs.cli.blobs import blob_of, upload
 from libs.cli.folder import read_task
 from libs.cli.groups.trust import AUTHOR_KEY
 from libs.cli.main import Group
-from libs.cli.output import as_dict, human_bytes, human_time
+from libs.cli.output import as_dict, counted, human_bytes, human_time
 from libs.cli.preflight import preflight_text, preflight_word
 from libs.cli.session import Session, Settings, says_when_unknown, with_session
 from libs.cli.trial import try_task
@@ -83,7 +83,7 @@ def init(settings: Settings, name: str, folder: Path | None) -> None:
     (where / FILE_NAME).write_text(json.dumps(_TEMPLATE | {"task": name}, indent=2) + "\n", encoding="utf-8")
     (where / "main.py").write_text(_SCRIPT, encoding="utf-8")
     settings.output.values(
-        {"folder": str(where)}, f"{where}/: {FILE_NAME}, main.py\nnext: isthmus task check {where}"
+        {"folder": str(where)}, f"{where}/: {FILE_NAME}, main.py", f"next: isthmus task check {where}"
     )
 
 
@@ -120,7 +120,7 @@ def check(settings: Settings, folder: Path) -> None:
     size = _total_bytes(checked)
     settings.output.values(
         {"task": checked.task, "version": checked.version, "total_bytes": size},
-        f"{checked.key} is well formed: {len(checked.blobs)} files, {human_bytes(size)}",
+        f"{checked.key} is well formed: {counted(len(checked.blobs), 'file')}, {human_bytes(size)}",
     )
 
 
@@ -315,4 +315,4 @@ def get(session: Session, version: str) -> None:
         found = versions[0]
     manifest = manifest_pb2.TaskManifest.FromString(found.manifest.payload)
     _show_version(session, found, {"task_manifest": as_dict(manifest)})
-    session.output.say(str(manifest))
+    session.output.say(*str(manifest).splitlines())

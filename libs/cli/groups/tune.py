@@ -13,9 +13,10 @@ from libs.cli.endpoints import model_name
 from libs.cli.files import read_text
 from libs.cli.jobs import after, last_part, moment
 from libs.cli.main import Group
+from libs.cli.output import counted
 from libs.cli.session import Session, with_session
 from libs.cli.tuning import experiment_name, get_experiment, list_trials, stub
-from libs.cli.values import LIMITS, VARY, Duration
+from libs.cli.values import LIMITS, VARY, Duration, Number
 from libs.cli.yamltext import Filler, Text
 from libs.common.errors import Invalid
 
@@ -61,7 +62,7 @@ def tune() -> None:
 @click.option("--trials", type=click.IntRange(1, 1000), help="Trials at most; default 20.")
 @click.option("--parallel", type=click.IntRange(1, 16), help="Trials at once; default 1.")
 @click.option("--concurrency", type=click.IntRange(1, 256), help="Callers that wait for answers; default 8.")
-@click.option("--rate", type=click.FloatRange(0, 100_000, min_open=True), help="Instead: arrivals a second.")
+@click.option("--rate", type=Number(0, 100_000, min_open=True), help="Instead: arrivals a second.")
 @click.option("--duration", type=_DURATION, help="Measured time of a trial; default 5s.")
 @click.option("--target-latency", type=_TARGET, help="Answers within it are goodput; default 100ms.")
 @click.option("--rows", type=click.IntRange(1, 4096), help="Rows of a request; default 1.")
@@ -106,7 +107,7 @@ def run(
     if dry_run:
         made.name = ""
     if watched or applied:
-        session.output.note(f"{made.name}: {tuning.trial_total(made.spec)} trials at most")
+        session.output.note(f"{made.name}: {counted(tuning.trial_total(made.spec), 'trial')} at most")
         _follow(session, made.name, applied=applied)
     else:
         tuning.show_experiment(session, made)

@@ -78,6 +78,8 @@ def read_model(
 
 def parsed(data: bytes) -> ModelProto:
     """Return a file's message; raises Invalid for what is none, or lacks what every model has."""
+    if not data:
+        raise Invalid("the file is empty")
     if len(data) > limits.MOST_BYTES:
         raise Invalid(
             f"the file has {size_text(len(data))}; at most {size_text(limits.MOST_BYTES)} are allowed"

@@ -22,6 +22,8 @@ DEFAULT = ("", "ai.onnx")
 """Names of ONNX's default domain."""
 OTHERS = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 """Further domains that are read."""
+LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+"""Domains of what ONNX Runtime writes at ORT_ENABLE_ALL: layouts of data that a machine's kernels like."""
 _OPTION = onnx.defs.OpSchema.FormalParameterOption
 _LEFT_OUT = frozenset(("Resize",))
 """Operators whose required inputs exporters leave out: in opset 11, of scales and sizes one is enough."""
@@ -131,6 +133,11 @@ class Nodes:
     def _schema(self, domain: str, operator: str, what: str) -> onnx.defs.OpSchema:
         if domain == DOMAIN:
             raise unknown_contrib(operator, what)
+        if domain in LAYOUTS:
+            raise Invalid(
+                f"{what}: operators of domain {shown(domain)} are ONNX Runtime's for one kind of machine; "
+                "save the optimised model at ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"
+            )
         if domain not in ("", *OTHERS):
             raise Invalid(
                 f"{what}: operators of domain {shown(domain)} are not supported; export the model with "
@@ -256,17 +263,23 @@ def _check_attribute(attribute: AttributeProto, schema: onnx.defs.OpSchema, what
 def check_counts(node: NodeProto, schema: onnx.defs.OpSchema, what: str) -> None:
     """Refuse a node with too few or too many inputs or outputs, or without one that it must have."""
     for kind, names, fewest, most in (
-        ("inputs", node.input, schema.min_input, schema.max_input),
-        ("outputs", node.output, schema.min_output, schema.max_output),
+        ("input", node.input, schema.min_input, schema.max_input),
+        ("output", node.output, schema.min_output, schema.max_output),
     ):
         if not fewest <= len(names) <= most:
-            upper = f" to {most}" if most < 1 << 20 else " or more"
-            raise Invalid(f"{what}: it has {len(names)} {kind}; {fewest}{upper} are allowed")
+            count = f"{len(names)} {kind}{'' if len(names) == 1 else 's'}"
+            raise Invalid(f"{what}: it has {count}; {_allowed(fewest, most)} allowed")
     for position, name in enumerate(node.input):
         declared = schema.inputs[min(position, len(schema.inputs) - 1)]
         # ONNX's shape inference, or ONNX Runtime, crashes on some that are left out.
         if not name and declared.option != _OPTION.Optional and schema.name not in _LEFT_OUT:
             raise Invalid(f"{what}: input {shown(declared.name)} is left out; it must be given")
+
+
+def _allowed(fewest: int, most: int) -> str:
+    if fewest == most:
+        return f"{fewest} {'is' if fewest == 1 else 'are'}"
+    return f"{fewest} to {most} are" if most < 1 << 20 else f"{fewest} or more are"
 
 
 def _text(data: bytes, what: str) -> str:

@@ -218,3 +218,9 @@ def test_what_has_no_end_is_not_uploaded(
     os.mkfifo(tmp_path / "pipe")
     assert main(["--gateway", "127.0.0.1:9", *command]) == 2
     assert "is no plain file" in capsys.readouterr().err
+
+
+def test_what_was_typed_is_told_without_its_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "compare", "a", "b", "--dim", "\x1b[31mx"]) == 2
+    assert main(["model", "explain", "a", "\x1b[31m\u202eb"]) == 2
+    assert not set(capsys.readouterr().err) & set("\x1b\u202e")

@@ -5,7 +5,7 @@ import pytest
 
 from isthmus.deployer.v1 import device_pb2
 from isthmus.device_agent.v1 import device_agent_pb2
-from libs.cli.output import Output, human_bytes, human_seconds, human_time
+from libs.cli.output import Output, counted, human_bytes, human_seconds, human_time
 
 
 @pytest.mark.parametrize(
@@ -125,3 +125,59 @@ def test_a_table_that_has_no_room_still_has_whole_headings(
     out = capsys.readouterr().out
     assert out.split()[:2] == ["EXPERIMENT", "APPLIED"]
     assert (out.count("x"), out.count("y")) == (50, 50)
+
+
+NASTY = "x\x1b[31m\x9b\x7f\x00\n\u202ey\u2028z"
+PLAIN = "x\\x1b[31m\\x9b\\x7f\\x00\\n\\u202ey\\u2028z"
+
+
+def test_control_characters_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output()
+    output.table((NASTY,), [(NASTY,), ((NASTY, "second line"),)], title=NASTY)
+    output.rows([(NASTY, NASTY)])
+    output.values({}, NASTY)
+    seen = capsys.readouterr().out
+    lines = [line.split() for line in seen.splitlines()]
+    assert lines == [[PLAIN], [PLAIN], [PLAIN], [PLAIN], ["second", "line"], [PLAIN, PLAIN], [PLAIN]]
+    output.note(NASTY)
+    output.remark(NASTY)
+    output.error("R", f"{NASTY}\tand more")
+    told = PLAIN.replace("\\n", "\n  ")
+    assert capsys.readouterr().err == f"{told}\n{told}\nerror: {told}\tand more\n"
+
+
+def test_json_has_escapes_of_its_own_for_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(as_json=True)
+    output.values({NASTY: [NASTY, "ÿ"]})
+    output.line({NASTY: NASTY})
+    seen = capsys.readouterr().out
+    assert "ÿ" in seen
+    assert not any(
+        character in seen for character in set(NASTY.replace("\n", "")) & set("\x1b\x9b\x7f\x00\u202e\u2028")
+    )
+    found, end = json.JSONDecoder().raw_decode(seen)
+    assert found == {NASTY: [NASTY, "ÿ"]}
+    assert json.loads(seen[end:]) == {NASTY: NASTY}
+    output.error("R", NASTY)
+    assert "\x9b" not in (err := capsys.readouterr().err)
+    assert json.loads(err)["error"]["message"] == NASTY
+
+
+def test_our_own_headings_stay_bold(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    Output().table(("NAME",), [("a\x1b[31m",)])
+    seen = capsys.readouterr().out
+    assert seen.count("\x1b[1m") == 1
+    assert "\x1b[31m" not in seen
+    assert "a\\x1b[31m" in seen
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 nodes"), (1, "1 node"), (2, "2 nodes"), (1200, "1,200 nodes")]
+)
+def test_one_of_a_thing_is_one_thing(count: int, text: str) -> None:
+    assert counted(count, "node") == text

@@ -3,7 +3,16 @@ import json
 import click
 import pytest
 
-from libs.cli.values import DURATION, PERCENTAGES, parse_attributes, parse_size, policy_json, version_name
+from libs.cli.main import main
+from libs.cli.values import (
+    DURATION,
+    PERCENTAGES,
+    Number,
+    parse_attributes,
+    parse_size,
+    policy_json,
+    version_name,
+)
 from libs.common.errors import Invalid
 from libs.common.names import TenantName
 
@@ -72,3 +81,20 @@ def test_sizes_are_read(text: str, count: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="is no size"):
         parse_size(text)
+
+
+@pytest.mark.parametrize("value", ["nan", "-nan", "inf", "-inf", "1e999"])
+def test_numbers_are_finite(value: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a finite number"):
+        Number().convert(value, None, None)
+    with pytest.raises(click.BadParameter):
+        Number(min=0).convert(value, None, None)
+    assert Number(min=0).convert("1e-4", None, None) == 1e-4
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_flags_of_numbers_refuse_what_is_none(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "compare", "a", "b", "--run", f"--tolerance={value}"]) == 2
+    assert "'--tolerance'" in capsys.readouterr().err
+    assert main([f"--timeout={value}", "tenant", "list"]) == 2
+    assert "'--timeout'" in capsys.readouterr().err

@@ -44,3 +44,14 @@ def test_what_is_wrong_is_told(
     ran = isthmus("blob", *(each.format(folder=tmp_path) for each in arguments))
     assert ran.code == code, ran.err
     assert said in ran.err
+
+
+def test_progress_is_told_once_for_each_tenth(isthmus: Isthmus, tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    with file.open("wb") as large:
+        large.truncate(40 * 512 * 1024)
+    ran = isthmus("blob", "put", str(file))
+    assert ran.err.splitlines() == [f"large: {percent} %" for percent in range(10, 101, 10)]
+    half = tmp_path / "half"
+    half.write_bytes(bytes(8 * 512 * 1024))
+    assert isthmus("blob", "put", str(half)).err == ""

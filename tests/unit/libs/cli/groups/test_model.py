@@ -3,6 +3,7 @@
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from onnx import GraphProto, ModelProto, TensorProto
@@ -87,6 +88,26 @@ def test_files_of_data_elsewhere_are_refused(
     assert not cloud.asked(engine_pb2.OptimizeRequest)
 
 
+@pytest.mark.parametrize("path", ["w.bin", "deep/w.bin"])
+@pytest.mark.parametrize("command", ["optimize", "explain"])
+def test_links_to_data_arent_followed(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path, path: str, command: str
+) -> None:
+    real = model.parent / "real"
+    real.mkdir()
+    (real / "w.bin").write_bytes(b"weights")
+    (model.parent / "deep").symlink_to(real)
+    (model.parent / "w.bin").symlink_to(real / "w.bin")
+    model.write_bytes(beside(path))
+    ran = isthmus("model", command, str(model))
+    assert (ran.code, ran.err) == (
+        2,
+        f"error: {model}: keeps its data in {path!r}, which can't be opened in the model's folder "
+        "(Too many levels of symbolic links); links aren't followed\n",
+    )
+    assert not cloud.asked(engine_pb2.OptimizeRequest) + cloud.asked(engine_pb2.ExplainRequest)
+
+
 def test_a_model_becomes_a_plan_with_progress(
     cloud: FakeCloud, isthmus: Isthmus, model: Path, tmp_path: Path
 ) -> None:
@@ -139,6 +160,9 @@ def test_a_dry_run_keeps_no_plan(cloud: FakeCloud, isthmus: Isthmus, model: Path
         (("optimize", "sha256:gone"), 4, "sha256:gone: not found"),
         (("optimize", "{model}", "--dim", "batch"), 2, "'batch': write NAME=LEAST..MOST"),
         (("optimize", "{model}", "--dim", "batch=9..3"), 2, "from 9 to 3 is no range of sizes"),
+        (("optimize", "{model}", "--dim", "b=1..9000000000000000000"), 2, "size allowed is 2147483647"),
+        (("optimize", "{model}", "--dim", "batch=2147483648"), 2, "the largest size allowed is 2147483647"),
+        (("explain", "{model}", "--size", "batch=9" + "0" * 18), 2, "size allowed is 1000000000000000000"),
         (("optimize", "{model}", "--dim", "batch=0"), 2, "from 0 to 0 is no range of sizes"),
         (("optimize", "{model}", "--dim", "a=1", "--dim", "a=2"), 2, "a dimension is given twice"),
         (("optimize", "{model}", "--out", "/nowhere/x.plan"), 4, "/nowhere/x.plan"),
@@ -172,6 +196,36 @@ def test_what_is_wrong_is_told(
     assert ran.code == code, ran.err
     assert said in ran.err
     assert not cloud.asked(engine_pb2.InferRequest)
+
+
+@pytest.mark.parametrize("command", ["optimize", "explain", "infer"])
+def test_what_the_service_refuses_begins_with_the_files_name(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path, command: str
+) -> None:
+    cloud.engine_refusal = "the file is damaged"
+    more = ("--inputs", "{}") if command == "infer" else ()
+    ran = isthmus("model", command, str(model), *more)
+    assert (ran.code, ran.err) == (2, f"error: {model}: the file is damaged\n")
+    cloud.engine_refusal = f"{model}: no plan"
+    assert isthmus("model", command, str(model), *more).err == f"error: {model}: no plan\n"
+
+
+@pytest.mark.parametrize("command", ["optimize", "explain", "infer"])
+def test_an_empty_file_is_told_before_it_is_sent(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path, command: str
+) -> None:
+    model.write_bytes(b"")
+    ran = isthmus("model", command, str(model), *(("--inputs", "{}") if command == "infer" else ()))
+    assert (ran.code, ran.err) == (2, f"error: {model}: is empty\n")
+    assert not cloud.requests
+
+
+def test_no_plan_is_made_of_a_plan(cloud: FakeCloud, isthmus: Isthmus, model: Path) -> None:
+    plan = model.with_suffix(".plan")
+    plan.write_bytes(b"any")
+    ran = isthmus("model", "optimize", str(plan))
+    assert (ran.code, f"{plan}: is a plan, not an ONNX file; " in ran.err) == (2, True)
+    assert not cloud.requests
 
 
 def test_a_model_and_a_plan_are_explained(cloud: FakeCloud, isthmus: Isthmus, model: Path) -> None:
@@ -284,3 +338,16 @@ def test_the_workload_is_what_the_engine_counts_itself(backends: int) -> None:
     assert (found["before"], found["after"]) == (counted.before, counted.after)
     kinds = (found["atomic"], found["transform"], found["composite"], found["atomic_operators"])
     assert kinds == (counted.atomic, counted.transform, counted.composite, counted.atoms)
+
+
+def test_a_plan_is_run_on_an_archive_of_arrays(cloud: FakeCloud, isthmus: Isthmus, tmp_path: Path) -> None:
+    cloud.explanation = explanation()
+    inputs = tmp_path / "inputs.npz"
+    np.savez(inputs, x=np.array([[1, 2.5]], np.float32))
+    ran = isthmus("model", "infer", cloud.put(b"the plan").digest, "--inputs", f"@{inputs}")
+    assert ran.code == 0, ran.err
+    (request,) = cloud.asked(engine_pb2.InferRequest)
+    assert request.inputs[0].data == struct.pack("<2f", 1, 2.5)
+    for group in ("model", "endpoint"):
+        told = " ".join(isthmus(group, "infer", "--help").lines)
+        assert "@FILE.npz of numpy.savez" in told

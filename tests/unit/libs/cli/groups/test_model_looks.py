@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from isthmus.engine.v1 import engine_pb2
 from libs.cli.local_engine import looks_like_plan
@@ -149,3 +150,76 @@ def test_words_for_groups_steps_and_nodes() -> None:
     assert became(engine_pb2.NodeSpec(steps=[900]), steps, {}) == "900"
     many = became(engine_pb2.NodeSpec(steps=range(9)), [], {})
     assert many == "0, 1, 2, 3, 4, 5, and 3 more"
+
+
+UNREADABLE = helper.make_model(
+    helper.make_graph([helper.make_node("Sorcery", ["x"], ["y"], name="n")], "g", [], []),
+    opset_imports=[helper.make_opsetid("", 17)],
+).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"just text\n", "the file is not an ONNX model, or is damaged"),
+        (attention()[:200], "the file is not an ONNX model, or is damaged"),
+    ],
+)
+def test_a_file_that_cant_be_read_here_is_named(
+    isthmus: Isthmus, tmp_path: Path, content: bytes, said: str
+) -> None:
+    good, bad = tmp_path / "good.onnx", tmp_path / "bad.onnx"
+    good.write_bytes(attention())
+    bad.write_bytes(content)
+    for arguments in (("inspect", bad), ("explain", "--local", bad), ("compare", good, bad)):
+        ran = isthmus("model", *map(str, arguments))
+        assert (ran.code, ran.err.startswith(f"error: {bad}: {said}")) == (2, True), ran.err
+
+
+def test_compare_says_which_of_the_files_has_what_isnt_read(isthmus: Isthmus, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.onnx", tmp_path / "bad.onnx"
+    good.write_bytes(attention())
+    bad.write_bytes(UNREADABLE)
+    for pair in ((good, bad), (bad, good)):
+        ran = isthmus("model", "compare", *map(str, pair))
+        assert (ran.code, ran.err.startswith(f"error: {bad}: ")) == (2, True), ran.err
+
+
+def test_a_reason_of_many_nodes_is_told_once(isthmus: Isthmus, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node(
+            "Conv" if number else "ReorderInput", ["x"], [f"y{number}"], name=f"n{number}", domain=domain
+        )
+        for number, domain in enumerate(["com.microsoft.nchwc"] * 60)
+    ]
+    nodes += [helper.make_node("Nope", ["x"], ["z"], name="alone")]
+    path = tmp_path / "m.onnx"
+    made = helper.make_model(
+        helper.make_graph(nodes, "g", [], [helper.make_empty_tensor_value_info("z")]),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft.nchwc", 1)],
+    )
+    path.write_bytes(made.SerializeToString())
+    ran = isthmus("model", "inspect", str(path))
+    assert ran.code == 0, ran.err
+    many = [line for line in ran.lines if "operators of domain" in line]
+    assert len(many) == 1
+    prefix = "com.microsoft.nchwc:"
+    said = f"60 nodes: n0, n1, n2, … {prefix}ReorderInput, {prefix}Conv operators of domain"
+    assert many[0].startswith(said)
+    assert ran.out.count("ORT_ENABLE_EXTENDED") == 1
+    assert any(line.startswith("alone Nope ") for line in ran.lines)
+    faults = isthmus("model", "inspect", str(path), "--json").json["faults"]
+    assert [fault["node"] for fault in faults] == [*(f"n{number}" for number in range(60)), "alone"]
+
+
+def test_names_out_of_a_model_dont_steer_the_terminal(
+    cloud: FakeCloud, isthmus: Isthmus, model: Path
+) -> None:
+    cloud.explanation = explained(attention())
+    cloud.explanation.nodes[0].name = "x\x1b[31m"
+    cloud.explanation.inputs[0].name = "in\nput\x9b2J"
+    ran = isthmus("model", "explain", str(model), "--nodes", "--steps")
+    assert ran.code == 0, ran.err
+    assert not set(ran.out) & set("\x1b\x9b")
+    assert any("in\\nput\\x9b2J: float32[" in line for line in ran.lines)
