@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, SupportsIndex
 
+import numpy as np
+
 from libs.common.errors import Invalid
 from libs.compute.backend import Shape, Size, int_or_none, product
 
@@ -94,7 +96,7 @@ def number_of(thing: Any, call: str, name: str) -> float:
 
 def size_of(thing: Any, call: str, name: str) -> Size:
     """Return an integer, or a formula of sizes as it is; raises Invalid for what can be neither."""
-    if isinstance(thing, float | complex | str | bytes | list | tuple | dict | slice | None):
+    if isinstance(thing, np.inexact | float | complex | str | bytes | list | tuple | dict | slice | None):
         raise Invalid(f"{call}: {name} holds {shown(thing)}, which is no integer")
     return whole_of(thing, call, name) if isinstance(thing, SupportsIndex) else thing
 

@@ -184,13 +184,14 @@ def nanargmin(a: Any, axis: int | None = None, *, keepdims: bool = False) -> Ten
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
     """Return where each of `v` belongs in the ascending vector `a`: before equal ones, or ("right") after."""
-    if side not in ("left", "right"):
-        raise Invalid(f"side is 'left' or 'right', not {side!r}")
+    one_of(side, ("left", "right"), "searchsorted", "side")
     b, (edges, wanted), _ = together(asarray(a), v if isinstance(v, Tensor) else asarray(v))
     if len(b.shape(edges)) != 1:
         raise Invalid(f"searchsorted looks in a vector, not in {len(b.shape(edges))} axes")
     if sorter is not None:
         edges = _taken("searchsorted: sorter", Tensor(b, edges), sorter, None).value
+        if len(b.shape(edges)) != 1:
+            raise Invalid(f"searchsorted: sorter is a vector, not of {len(b.shape(edges))} axes")
     shape = b.shape(wanted)
     flat = b.reshape(wanted, (product(shape),))
     found = ordering.search_sorted(b, edges, flat, right=side == "right")

@@ -71,6 +71,8 @@ ARRAY = np.zeros(3)
         (lambda: matrix.lexsort(([1, 2], [1, 2, 3])), "lexsort: sizes 2 and 3"),
         (lambda: matrix.bincount([1, 2], [1.0]), "bincount: weights: sizes 2 and 1"),
         (lambda: matrix.pad(ARRAY, [[1, 2], [3]]), "pad: pad_width holds [1, 2]"),
+        (lambda: matrix.pad(ARRAY, np.float32(1)), "pad: pad_width holds np.float32(1.0)"),
+        (lambda: matrix.searchsorted(ARRAY, 1, sorter=2), "searchsorted: sorter is a vector"),
         (lambda: matrix.pad(ARRAY, slice(0, 2)), "pad: pad_width holds slice(0, 2, None)"),
     ],
 )
