@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import operator as operators
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, SupportsIndex
+
+import numpy as np
 
 from libs.common.errors import Invalid
 from libs.compute.backend import Shape, Size, int_or_none, product
 
 _LONG = 80
 """Characters of a thing in a message."""
+_MOST = (1 << 63) - 1
 
 
 def axis_of(axis: Any, rank: int, call: str = "") -> int:
@@ -32,7 +36,7 @@ def _of(call: str) -> str:
     return f"{call}: " if call else ""
 
 
-def whole_of(thing: Any, call: str, name: str, low: int = -(1 << 63), high: int = (1 << 63) - 1) -> int:
+def whole_of(thing: Any, call: str, name: str, low: int = -(1 << 63), high: int = _MOST) -> int:
     """Return an integer, such as a number of times, that must lie within limits.
 
     Raises Invalid for another, in the name of the function that is called and of its argument.
@@ -42,16 +46,73 @@ def whole_of(thing: Any, call: str, name: str, low: int = -(1 << 63), high: int 
     except TypeError:
         raise Invalid(f"{call}: {name} is {shown(thing)}; it is an integer") from None
     if not low <= number <= high:
-        raise Invalid(f"{call}: {name} is {shown(number)}; it is an integer from {low} to {high}")
+        limits = (
+            f"from {low} to {high}" if high < _MOST else f"of {low} or more" if number < low else "of 64 bits"
+        )
+        raise Invalid(f"{call}: {name} is {shown(number)}; it is an integer {limits}")
     return number
 
 
 def flag_of(thing: Any, call: str, name: str) -> bool:
     """Return what is true or false; raises Invalid where that can't be told."""
+    if thing is True or thing is False:
+        return bool(thing)
     try:
         return bool(thing)
     except (ValueError, Invalid):
         raise Invalid(f"{call}: {name} is {shown(thing)}; it is True or False") from None
+
+
+def listed(thing: Any, call: str, name: str) -> list[Any]:
+    """Return what a list, or an array of 1 axis or more, holds; raises Invalid for anything else."""
+    if isinstance(thing, str | bytes | dict):
+        raise Invalid(f"{call}: {name} is {shown(thing)}; it is a list")
+    try:
+        return list(thing)
+    except TypeError:
+        raise Invalid(f"{call}: {name} is {shown(thing)}; it is a list") from None
+
+
+def is_listed(thing: Any) -> bool:
+    """Tell whether a thing is several: a list, or an array of 1 axis or more."""
+    return isinstance(thing, list | tuple | range) or getattr(thing, "ndim", 0) > 0
+
+
+def wholes_of(thing: Any, call: str, name: str, low: int = -(1 << 63), high: int = _MOST) -> list[int]:
+    """Return integers that lie within limits, of one or several. Raises Invalid as `whole_of` does."""
+    given = listed(thing, call, name) if is_listed(thing) else [thing]
+    return [whole_of(each, call, name, low, high) for each in given]
+
+
+def number_of(thing: Any, call: str, name: str) -> float:
+    """Return a real number; raises Invalid for anything else."""
+    try:
+        if isinstance(thing, str | bytes):
+            raise TypeError
+        return float(thing)
+    except (TypeError, ValueError, OverflowError):
+        raise Invalid(f"{call}: {name} is {shown(thing)}; it is a number") from None
+
+
+def size_of(thing: Any, call: str, name: str) -> Size:
+    """Return an integer, or a formula of sizes as it is; raises Invalid for what can be neither."""
+    if isinstance(thing, np.inexact | float | complex | str | bytes | list | tuple | dict | slice | None):
+        raise Invalid(f"{call}: {name} holds {shown(thing)}, which is no integer")
+    return whole_of(thing, call, name) if isinstance(thing, SupportsIndex) else thing
+
+
+@contextmanager
+def naming(call: str) -> Iterator[None]:
+    """Refuse in the name of a function what those refuse that it makes use of."""
+    try:
+        yield
+    except Invalid as error:
+        text = str(error)
+        raise Invalid(
+            text if text.startswith(f"{call}: ") else f"{call}: {text}",
+            reason=error.reason,
+            metadata=error.metadata,
+        ) from None
 
 
 def one_of(thing: Any, options: Collection[Any], call: str, name: str) -> Any:

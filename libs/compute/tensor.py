@@ -22,6 +22,7 @@ from libs.compute.promotion import (
     COMPUTED,
     FLOATS,
     INTEGERS,
+    SIGNED,
     common_type,
     fits,
     floating,
@@ -344,6 +345,12 @@ def binary(name: str, x: Any, y: Any) -> Tensor:
         raise Invalid(f"{name} takes integers and booleans, not {name_of(type_)}")
     if type_ is DataType.BOOL:
         type_ = DataType.INT8
+    if name == "power" and type_ in SIGNED:
+        exponents = b.known(values[1])
+        if exponents is not None and exponents.size and exponents.min() < 0:
+            raise Invalid(
+                "power: integers have no negative powers that are integers: make one of them floats"
+            )
     return Tensor(b, rule(b, *(b.cast(value, type_) for value in values)))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from libs.common.errors import Invalid
-from libs.compute.axes import axis_of
+from libs.compute.axes import axis_of, one_of, whole_of
 from libs.compute.matrix.padding import pad
 from libs.compute.promotion import FLOATS, INTEGERS, SIGNED
 from libs.compute.tensor import Tensor, asarray, binary, together
@@ -88,7 +88,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Tensor:
     bits = pad(bits, width)
     shape = bits.shape
     split = bits.reshape(*shape[:place], shape[place] // 8, 8, *shape[place + 1 :])
-    weights = asarray(_weights(bitorder)).reshape(8, *[1] * (bits.ndim - 1 - place))
+    weights = asarray(_weights("packbits", bitorder)).reshape(8, *[1] * (bits.ndim - 1 - place))
     b, (value,), _ = together(split * weights)
     return Tensor(b, b.reduce("reduce_sum", value, (place + 1,), keep=False))
 
@@ -99,12 +99,13 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     if tensor.type is not DataType.UINT8:
         raise Invalid(f"unpackbits takes uint8, not {tensor.dtype}")
     shape = tensor.shape
-    weights = asarray(_weights(bitorder)).reshape(8, *[1] * (tensor.ndim - 1 - place))
+    weights = asarray(_weights("unpackbits", bitorder)).reshape(8, *[1] * (tensor.ndim - 1 - place))
     wide = tensor.reshape(*shape[: place + 1], 1, *shape[place + 1 :])
     bits = ((wide & weights) > 0).astype(DataType.UINT8)
     bits = bits.reshape(*shape[:place], shape[place] * 8, *shape[place + 1 :])
     if count is None:
         return bits
+    count = whole_of(count, "unpackbits", "count")
     kept = bits[(slice(None),) * place + (slice(None, count),)]
     missing = count - bits.shape[place]
     if missing <= 0:
@@ -117,9 +118,8 @@ def _along(call: str, a: Any, axis: int | None) -> tuple[Tensor, int]:
     return (tensor.reshape(-1), 0) if axis is None else (tensor, axis_of(axis, tensor.ndim, call))
 
 
-def _weights(order: str) -> np.ndarray[Any, Any]:
-    if order not in ("big", "little"):
-        raise Invalid(f"bitorder is {order!r}; it must be 'big' or 'little'")
+def _weights(call: str, order: str) -> np.ndarray[Any, Any]:
+    one_of(order, ("big", "little"), call, "bitorder")
     bits = 1 << np.arange(8, dtype=np.uint8)
     return bits[::-1] if order == "big" else bits
 

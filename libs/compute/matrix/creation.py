@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from libs.common.errors import Invalid
-from libs.compute.axes import one_of, shown, whole_of
+from libs.compute.axes import flag_of, one_of, shown, whole_of
 from libs.compute.backend import MOST_AXES, Backend, Move, Shape, Size, int_or_none, product
 from libs.compute.eager import EAGER
 from libs.compute.matrix.joining import stack
@@ -199,6 +199,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  #
     values = asarray(x)
     if values.ndim != 1:
         raise Invalid(f"vander takes a vector, not {values.ndim} axes")
+    increasing = flag_of(increasing, "vander", "increasing")
     count = values.shape[0] if N is None else whole_of(N, "vander", "N")
     type_ = common_type(values.type, 1)
     powers = Tensor(values.backend, values.backend.arange(count))
@@ -210,6 +211,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  #
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Return coordinate arrays of vectors; "xy": the first runs along columns, "ij": along rows."""
     one_of(indexing, ("xy", "ij"), "meshgrid", "indexing")
+    sparse = flag_of(sparse, "meshgrid", "sparse")
     tensors = [each.reshape(-1) for each in tensors_of(*xi)]
     rank = len(tensors)
     if rank > MOST_AXES:
@@ -230,7 +232,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 def indices(dimensions: Sequence[int], dtype: object = "int64", sparse: bool = False) -> Any:
     """Return for each axis of a shape the places along it, as one array or, `sparse`, as a tuple."""
-    sizes = shape_of(dimensions, EAGER)
+    sizes, sparse = shape_of(dimensions, EAGER), flag_of(sparse, "indices", "sparse")
     rank = len(sizes)
     found = [
         _columns(size).reshape(*[-1 if axis == place else 1 for axis in range(rank)]).astype(dtype)
@@ -257,7 +259,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, Tens
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, Tensor]:
     """Return the indices of the upper triangle of an n×m matrix."""
-    return _where_true(~tri(n, m, k - 1, dtype=bool))
+    return _where_true(~tri(n, m, whole_of(k, "triu_indices", "k") - 1, dtype=bool))
 
 
 def _where_true(mask: Tensor) -> tuple[Tensor, Tensor]:

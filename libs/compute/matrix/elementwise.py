@@ -1,7 +1,7 @@
 """Arithmetic, element by element, as numpy's functions of those names; arguments broadcast.
 
-Two differences: an integer divided by 0 is refused, and so are negative powers of the integer 0; other
-negative powers of integers are 0, but for those of 1 and -1.
+An integer divided by 0 is refused. So are negative powers of integers where they are known, as numpy refuses
+them; where they aren't until a plan runs, it refuses those of 0, and others are 0 but for those of 1 and -1.
 """
 
 from __future__ import annotations

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import operator as operators
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from libs.common.errors import Invalid
-from libs.compute.axes import axis_of
+from libs.compute.axes import axis_of, is_listed, whole_of, wholes_of
 from libs.compute.backend import Backend, Move, Size, Value, contiguous_strides, int_or_none
-from libs.compute.promotion import type_named
+from libs.compute.promotion import INTEGERS, type_named
 from libs.compute.tensor import Tensor, asarray, tensors_of, together
+from libs.runtime.plan import DataType
 
 __all__ = [
     "append",
@@ -36,6 +37,8 @@ __all__ = [
     "vsplit",
     "vstack",
 ]
+
+_MOST_PARTS = 1 << 16
 
 
 def concatenate(arrays: Sequence[Any], axis: int | None = 0, *, dtype: object = None) -> Tensor:
@@ -187,32 +190,44 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Tensor:
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
     """Return parts of an array along an axis: so many equal ones, or those between indices."""
     tensor = asarray(ary)
-    place = axis_of(axis, tensor.ndim, "split")
-    if isinstance(indices_or_sections, int | np.integer):
-        size, parts = tensor.shape[place], int(indices_or_sections)
-        if parts < 1:
-            raise Invalid(f"split: {parts} parts; at least 1 is needed")
-        rest = int_or_none(size % parts)
-        if rest:
-            raise Invalid(f"split: {size} places don't make {parts} equal parts; use array_split")
-        tensor.backend.equal(size % parts, 0)
-    return array_split(tensor, indices_or_sections, place)
+    return _split("split", tensor, indices_or_sections, axis_of(axis, tensor.ndim, "split"))
+
+
+def _split(call: str, tensor: Tensor, sections: Any, place: int) -> list[Tensor]:
+    found = _sections(call, sections)
+    if isinstance(found, int):
+        size = tensor.shape[place]
+        if int_or_none(size % found):
+            raise Invalid(f"{call}: {size} places don't make {found} equal parts; use array_split")
+        tensor.backend.equal(size % found, 0)
+    return _parts(tensor, found, place)
+
+
+def _sections(call: str, sections: Any) -> int | list[int]:
+    name = "indices_or_sections"
+    return (
+        wholes_of(sections, call, name)
+        if is_listed(sections)
+        else whole_of(sections, call, name, 1, _MOST_PARTS)
+    )
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
     """Return parts of an array along an axis: so many nearly equal ones, or those between indices."""
     tensor = asarray(ary)
     place = axis_of(axis, tensor.ndim, "array_split")
+    return _parts(tensor, _sections("array_split", indices_or_sections), place)
+
+
+def _parts(tensor: Tensor, parts: int | list[int], place: int) -> list[Tensor]:
     size = tensor.shape[place]
-    if isinstance(indices_or_sections, int | np.integer):
-        parts = int(indices_or_sections)
-        if parts < 1:
-            raise Invalid(f"array_split: {parts} parts; at least 1 is needed")
+    ends: list[Any]
+    if isinstance(parts, int):
         b = tensor.backend
         # The first ones get one more where it doesn't come out even.
         ends = [size // parts * (each + 1) + b.minimum(size % parts, each + 1) for each in range(parts)]
     else:
-        ends = [*(operators.index(each) for each in asarray(indices_or_sections).tolist()), None]
+        ends = [*parts, None]
     lead = (slice(None),) * place
     return [tensor[(*lead, slice(start, end))] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
@@ -222,7 +237,7 @@ def hsplit(ary: Any, indices_or_sections: Any) -> list[Tensor]:
     tensor = asarray(ary)
     if not tensor.ndim:
         raise Invalid("hsplit takes arrays of 1 axis or more")
-    return split(tensor, indices_or_sections, 1 if tensor.ndim > 1 else 0)
+    return _split("hsplit", tensor, indices_or_sections, 1 if tensor.ndim > 1 else 0)
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Tensor]:
@@ -230,7 +245,7 @@ def vsplit(ary: Any, indices_or_sections: Any) -> list[Tensor]:
     tensor = asarray(ary)
     if tensor.ndim < 2:
         raise Invalid("vsplit takes arrays of 2 axes or more")
-    return split(tensor, indices_or_sections, 0)
+    return _split("vsplit", tensor, indices_or_sections, 0)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Tensor]:
@@ -238,16 +253,13 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[Tensor]:
     tensor = asarray(ary)
     if tensor.ndim < 3:
         raise Invalid("dsplit takes arrays of 3 axes or more")
-    return split(tensor, indices_or_sections, 2)
+    return _split("dsplit", tensor, indices_or_sections, 2)
 
 
 def tile(A: Any, reps: Any) -> Tensor:  # noqa: N803
     """Return an array repeated as a whole, so many times along each axis."""
     tensor = asarray(A)
-    given = reps if isinstance(reps, tuple | list) else asarray(reps).reshape(-1).tolist()
-    times = [operators.index(each) for each in given]
-    if any(each < 0 for each in times):
-        raise Invalid(f"tile: repetitions {times} must be 0 or more")
+    times = wholes_of(reps, "tile", "reps", 0)
     rank = max(len(times), tensor.ndim)
     times = [1] * (rank - len(times)) + times
     shape = (*[1] * (rank - tensor.ndim), *tensor.shape)
@@ -284,10 +296,10 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     place = axis_of(axis, tensor.ndim, "repeat")
     b = tensor.backend
     times = asarray(repeats)
+    if times.type not in INTEGERS | {DataType.BOOL} and int_or_none(times.size) != 0:
+        raise Invalid(f"repeat: repeats holds {times.dtype}; they are integers")
     if not times.ndim or (times.ndim == 1 and int_or_none(times.size) == 1):
-        count = operators.index(times.reshape(-1)[0])
-        if count < 0:
-            raise Invalid(f"repeat: {count} repetitions; they must be 0 or more")
+        count = whole_of(times.astype("int64").reshape(-1)[0], "repeat", "repeats", 0)
         own, shape = contiguous_strides(tensor.shape), tensor.shape
         box = (*shape[: place + 1], count, *shape[place + 1 :])
         moved = b.move(tensor.value, box, (*own[: place + 1], 0, *own[place + 1 :]))
@@ -318,11 +330,8 @@ def _repeated(tensor: Tensor, times: Tensor, place: int) -> Tensor:
 def resize(a: Any, new_shape: Any) -> Tensor:
     """Return an array of another shape, filled with its elements over and over."""
     tensor = asarray(a).reshape(-1)
-    sizes = tuple(new_shape) if isinstance(new_shape, tuple | list) else (new_shape,)
-    wanted = tuple(operators.index(size) for size in sizes)
-    if any(size < 0 for size in wanted):
-        raise Invalid(f"resize: shape {list(wanted)} has a size below 0")
-    b, total = tensor.backend, int(np.prod(wanted))
+    wanted = tuple(wholes_of(new_shape, "resize", "new_shape", 0))
+    b, total = tensor.backend, math.prod(wanted)
     count = tensor.shape[0]
     if int_or_none(count) == 0:
         return Tensor(b, b.broadcast(b.scalar(0, tensor.type), wanted))
@@ -394,11 +403,17 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Tensor:
     size = _known("delete", tensor.shape[place])
     keep = np.ones(size, np.bool_)
     try:
-        wanted = obj if isinstance(obj, slice) else np.asarray(obj)
-        if not isinstance(wanted, slice) and wanted.dtype != np.bool_:
-            wanted = wanted.astype(np.int64, casting="same_kind") if wanted.size else wanted.astype(np.int64)
-        keep[wanted] = False
-    except (IndexError, TypeError) as error:
+        keep[obj if isinstance(obj, slice) else _places(obj)] = False
+    except (Invalid, IndexError, TypeError) as error:
         raise Invalid(f"delete: {error}") from None
     b = tensor.backend
     return Tensor(b, b.gather(tensor.value, b.constant(np.flatnonzero(keep)), place))
+
+
+def _places(obj: Any) -> np.ndarray[Any, Any]:
+    wanted = asarray(obj).numpy()
+    if not wanted.size:
+        return np.zeros(wanted.shape, wanted.dtype if wanted.dtype == np.bool_ else np.int64)
+    if wanted.dtype.kind not in "iub":
+        raise Invalid(f"obj holds {wanted.dtype}; places are integers or a mask")
+    return wanted

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from libs.common.errors import Invalid
+from libs.compute.axes import flag_of
 from libs.compute.matrix import products, shaping
 from libs.compute.matrix.linear import (
     cholesky,
@@ -73,12 +74,12 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tenso
     """Return norms of the matrices of the last two axes."""
     if asarray(x).ndim < 2:
         raise Invalid(f"linalg.matrix_norm takes arrays of 2 axes or more, not {asarray(x).ndim}")
-    return norm(x, ord, (-2, -1), keepdims)
+    return norm(x, ord, (-2, -1), flag_of(keepdims, "matrix_norm", "keepdims"))
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tensor:
     """Return norms of the vectors along axes; None: of all elements as one vector."""
-    tensor = asarray(x)
+    tensor, keepdims = asarray(x), flag_of(keepdims, "vector_norm", "keepdims")
     if axis is None or isinstance(axis, tuple):
         axes = tuple(range(tensor.ndim)) if axis is None else axis
         kept = [place for place in range(tensor.ndim) if place not in {each % tensor.ndim for each in axes}]

@@ -9,7 +9,7 @@ import numpy as np
 
 from libs.common.errors import Invalid
 from libs.compute import linear
-from libs.compute.axes import axes_of, axis_of, shown, whole_of
+from libs.compute.axes import axes_of, axis_of, flag_of, listed, naming, one_of, shown, whole_of
 from libs.compute.backend import Backend, Shape, Size, Value, int_or_none, product
 from libs.compute.promotion import FLOATS
 from libs.compute.tensor import Tensor, asarray, matmul, tensors_of
@@ -158,8 +158,7 @@ def qr(a: Any, mode: str = "reduced") -> Factors | Tensor:
     `mode`: "reduced" (as many columns of Q as `a` has rows or columns, whichever are fewer), "complete" (a
     square Q), or "r" for R alone.
     """
-    if mode not in ("reduced", "complete", "r"):
-        raise Invalid(f"qr knows the modes 'reduced', 'complete' and 'r', not {mode!r}")
+    one_of(mode, ("reduced", "complete", "r"), "qr", "mode")
     b, value, leading = _stack(_floats(a, "qr"), "qr")
     q, r = linear.orthogonal(b, value)
     if mode != "complete":
@@ -178,7 +177,8 @@ def matrix_power(a: Any, n: int) -> Tensor:
     base = inv(a) if power < 0 else asarray(a)
     b, value, leading = _stack(base, "matrix_power")
     _, rows, columns = b.shape(value)
-    b.equal(rows, columns)
+    with naming("matrix_power"):
+        b.equal(rows, columns)
     result: Tensor | None = None
     rest = abs(power)
     if not rest:
@@ -194,7 +194,7 @@ def matrix_power(a: Any, n: int) -> Tensor:
 
 def multi_dot(arrays: Any) -> Tensor:
     """Multiply two or more matrices one after the other; the first and the last may be vectors."""
-    given = [asarray(each) for each in arrays]
+    given = [asarray(each) for each in listed(arrays, "multi_dot", "arrays")]
     if len(given) < 2:
         raise Invalid(f"multi_dot takes two arrays or more, not {len(given)}")
     result = given[0]
@@ -209,7 +209,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
     `ord` of vectors: None or 2, inf, -inf, 0, or any number p; of matrices: None or "fro", 1, -1, inf, -inf.
     Those that need singular values (2, -2, "nuc") aren't there.
     """
-    tensor = asarray(x)
+    tensor, keepdims = asarray(x), flag_of(keepdims, "norm", "keepdims")
     tensor = tensor if tensor.type in FLOATS else tensor.astype(DataType.FLOAT64)
     if axis is None:
         if ord is None:
@@ -274,6 +274,6 @@ def cond(x: Any, p: Any = "fro") -> Tensor:
     """Return the condition number of square matrices, |x|·|x⁻¹|, by one of their norms."""
     tensor = _floats(x, "cond")
     inverse, axes = inv(tensor), (tensor.ndim - 2, tensor.ndim - 1)
-    if p is not None and p.__class__ is not str and not isinstance(p, int | float):
+    if p is not None and not isinstance(p, str | int | float | np.integer | np.floating):
         raise Invalid(f"cond: p is {shown(p)}; matrices have the norms 'fro', 1, -1, inf and -inf")
     return _matrix_norm("cond: p", tensor, p, axes) * _matrix_norm("cond: p", inverse, p, axes)

@@ -7,7 +7,7 @@ from typing import Any
 
 from libs.common.errors import Invalid
 from libs.compute import arithmetic
-from libs.compute.axes import axes_of
+from libs.compute.axes import axes_of, flag_of
 from libs.compute.indexing import nonzero
 from libs.compute.promotion import FLOATS
 from libs.compute.tensor import Tensor, as_floating, asarray, compare, tensors_of, together
@@ -124,6 +124,7 @@ def isneginf(x: Any) -> Tensor:
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Tensor:
     """Tell where |a - b| ≤ atol + rtol · |b|; equal infinities are close."""
+    equal_nan = flag_of(equal_nan, "isclose", "equal_nan")
     backend, values, type_ = together(a, b)
     wide = type_ if type_ in FLOATS else DataType.FLOAT64
     x, y = (Tensor(backend, backend.cast(value, wide)) for value in values)
@@ -134,12 +135,13 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
 
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Tensor:
     """Tell whether all are close; see `isclose`."""
-    return all(isclose(a, b, rtol, atol, equal_nan))
+    return all(isclose(a, b, rtol, atol, flag_of(equal_nan, "allclose", "equal_nan")))
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Tensor:
     """Tell whether two arrays have the same shape and elements."""
     first, second = tensors_of(a1, a2)
+    equal_nan = flag_of(equal_nan, "array_equal", "equal_nan")
     if first.shape != second.shape:
         return asarray(False)
     same = first == second
@@ -159,11 +161,13 @@ def array_equiv(a1: Any, a2: Any) -> Tensor:
 
 def all(a: Any, axis: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
     """Tell whether all are true along axes; None: all axes."""
+    keepdims = flag_of(keepdims, "all", "keepdims")
     return _quantified("reduce_min", a, axis, keepdims, where, empty=True)
 
 
 def any(a: Any, axis: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
     """Tell whether any is true along axes; None: all axes."""
+    keepdims = flag_of(keepdims, "any", "keepdims")
     return _quantified("reduce_max", a, axis, keepdims, where, empty=False)
 
 

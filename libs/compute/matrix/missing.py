@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from libs.compute.arithmetic import highest, lowest
-from libs.compute.axes import axes_of
+from libs.compute.axes import axes_of, flag_of
 from libs.compute.matrix import reduction
 from libs.compute.matrix.exponential import sqrt
 from libs.compute.matrix.logic import all as all_of
@@ -148,6 +148,7 @@ def nanquantile(
     a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
 ) -> Tensor:
     """Return quantiles along axes of what are numbers; NaN where none is."""
+    keepdims = flag_of(keepdims, "nanquantile", "keepdims")
     tensor = as_measured(a)
     axes = axes_of(axis, tensor.ndim, "nanquantile")
     reduction.not_empty("nanquantile", tensor, axis)
@@ -161,12 +162,14 @@ def nanpercentile(
     a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
 ) -> Tensor:
     """Return percentiles along axes of what are numbers; NaN where none is."""
+    keepdims = flag_of(keepdims, "nanpercentile", "keepdims")
     parts = hundredth(q, a, "nanpercentile")
     return nanquantile(a, parts, axis, method=method, keepdims=keepdims)
 
 
 def nanmedian(a: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Return medians along axes of what are numbers; NaN where none is."""
+    keepdims = flag_of(keepdims, "nanmedian", "keepdims")
     tensor = as_measured(a)
     axes = axes_of(axis, tensor.ndim, "nanmedian")
     reduction.not_empty("nanmedian", tensor, axis)

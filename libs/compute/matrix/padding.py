@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator as operators
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 
 from libs.common.errors import Invalid
 from libs.common.suggest import did_you_mean
-from libs.compute.axes import shown
+from libs.compute.axes import one_of, shown, size_of, whole_of
 from libs.compute.backend import Move, Size, contiguous_strides, int_or_none
 from libs.compute.matrix.joining import concatenate
 from libs.compute.matrix.rounding import floor, rint
@@ -49,7 +48,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Te
         if name not in _OPTIONS[mode]:
             raise Invalid(f"pad: mode {mode!r} takes no {name!r}")
     widths = _pairs(pad_width, tensor.ndim, "pad_width")
-    whole = [tuple(_width(each) for each in pair) for pair in widths]
+    whole = [tuple(size_of(each, "pad", "pad_width") for each in pair) for pair in widths]
     if any((int_or_none(each) or 0) < 0 for pair in whole for each in pair):
         raise Invalid(f"pad: widths {whole} must be 0 or more")
     if mode in ("constant", "empty"):
@@ -58,21 +57,11 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Te
         )
     ends = _pairs(kwargs.get("end_values", 0), tensor.ndim, "end_values")
     lengths = _pairs(kwargs.get("stat_length"), tensor.ndim, "stat_length")
-    odd = kwargs.get("reflect_type", "even") == "odd"
-    if kwargs.get("reflect_type", "even") not in ("even", "odd"):
-        raise Invalid("pad: reflect_type must be 'even' or 'odd'")
+    odd = one_of(kwargs.get("reflect_type", "even"), ("even", "odd"), "pad", "reflect_type") == "odd"
     for axis, (before, after) in enumerate(whole):
         if before or after:
             tensor = _axis(tensor, axis, before, after, mode, ends[axis], lengths[axis], odd)
     return tensor
-
-
-def _width(given: Any) -> Size:
-    if isinstance(given, SupportsIndex):
-        return operators.index(given)
-    if isinstance(given, float | str):
-        raise Invalid(f"pad: the width {given!r} is no integer")
-    return given
 
 
 def _pairs(given: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
@@ -83,7 +72,10 @@ def _pairs(given: Any, rank: int, name: str) -> list[tuple[Any, Any]]:
         return [tuple(each) if isinstance(each, tuple | list) else (each, each) for each in pairs]
     if not isinstance(given, tuple | list | np.ndarray):
         return [(given, given)] * rank
-    array = np.asarray(given, dtype=object)
+    try:
+        array = np.asarray(given, dtype=object)
+    except ValueError:
+        raise Invalid(f"pad: {name} is {shown(given)}; it must be one pair, or {rank}") from None
     try:
         wide = np.broadcast_to(array, (rank, 2))
     except ValueError:
@@ -151,8 +143,8 @@ def _axis(
     size = int_or_none(tensor.shape[axis])
     parts = []
     for length, count, at_end in ((lengths[0], before, False), (lengths[1], after, True)):
-        if length is not None and operators.index(length) < 1 and mode != "mean":
-            raise Invalid(f"pad: stat_length {length} must be 1 or more")
+        if length is not None:
+            length = whole_of(length, "pad", "stat_length", 0 if mode == "mean" else 1)
         whole = length is None or (size is not None and length >= size)
         seen = tensor if whole else _slice(tensor, axis, *((-length, None) if at_end else (0, length)))
         parts.append(_wide(_measured(seen, axis, mode), axis, count))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from libs.common.errors import Invalid
-from libs.compute.axes import shown, whole_of
+from libs.compute.axes import number_of, whole_of
 from libs.compute.backend import int_or_none
 from libs.compute.matrix.joining import concatenate
 from libs.compute.matrix.padding import pad
-from libs.compute.matrix.running import convolve
+from libs.compute.matrix.running import convolved
 from libs.compute.tensor import Tensor, asarray, tensors_of
 from libs.runtime.plan import DataType
 
@@ -59,14 +59,7 @@ def _as_long(name: str, a1: Any, a2: Any) -> tuple[Tensor, Tensor]:
 
 def polymul(a1: Any, a2: Any) -> Tensor:
     """Return the coefficients of the product of two polynomials."""
-    return convolve(a1, a2)
-
-
-def _number(call: str, k: Any) -> float:
-    try:
-        return float(k)
-    except (TypeError, ValueError, OverflowError):
-        raise Invalid(f"{call}: k is {shown(k)}; it is a number") from None
+    return convolved("polymul", a1, a2)
 
 
 def polyder(p: Any, m: int = 1) -> Tensor:
@@ -82,7 +75,7 @@ def polyder(p: Any, m: int = 1) -> Tensor:
 def polyint(p: Any, m: int = 1, k: float = 0) -> Tensor:
     """Return the coefficients of a polynomial's m-th integral, with the constant k each time."""
     tensor, size = _coefficients("polyint", p)
-    constant = _number("polyint", k)
+    constant = number_of(k, "polyint", "k")
     for _ in range(whole_of(m, "polyint", "m", 0, _MOST_TIMES)):
         tensor = concatenate([tensor / asarray(list(range(size, 0, -1)) or [1])[:size], asarray([constant])])
         size += 1

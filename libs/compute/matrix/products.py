@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator as operators
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from libs.common.errors import Invalid
-from libs.compute.axes import axes_of
+from libs.compute.axes import axes_of, is_listed, listed, shown, whole_of
 from libs.compute.backend import (
     MOST_AXES,
     Backend,
@@ -132,16 +131,22 @@ def _contracted(call: str, one: Tensor, other: Tensor, left: list[int], right: l
 
 
 def _paired_axes(axes: Any, rank: int, other: int) -> tuple[list[int], list[int]]:
-    if isinstance(axes, Sequence):
-        if len(axes) != 2:
-            raise Invalid(f"axes are a number, or those of each array, not {axes!r}")
-        pair = [list(axes_of(each, count)) for each, count in zip(axes, (rank, other), strict=True)]
-        if len(pair[0]) != len(pair[1]):
-            raise Invalid(f"{len(pair[0])} axes of one array don't go with {len(pair[1])} of the other")
-        return pair[0], pair[1]
-    number = operators.index(axes)
+    if is_listed(axes):
+        given = listed(axes, "tensordot", "axes")
+        if len(given) != 2:
+            raise Invalid(f"tensordot: axes are a number, or those of each array, not {shown(axes)}")
+        first, second = (
+            axes_of(listed(each, "tensordot", "axes") if is_listed(each) else each, count, "tensordot")
+            for each, count in zip(given, (rank, other), strict=True)
+        )
+        if len(first) != len(second):
+            raise Invalid(
+                f"tensordot: {len(first)} axes of one array don't go with {len(second)} of the other"
+            )
+        return list(first), list(second)
+    number = whole_of(axes, "tensordot", "axes")
     if not 0 <= number <= min(rank, other):
-        raise Invalid(f"{number} axes can't be paired: the arrays have {rank} and {other}")
+        raise Invalid(f"tensordot: {number} axes can't be paired: the arrays have {rank} and {other}")
     return list(range(rank - number, rank)), list(range(number))
 
 

@@ -232,7 +232,8 @@ def average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
 ) -> Any:
     """Return means along axes by the elements' weights; `returned`: and the sum of the weights."""
-    tensor = asarray(a)
+    tensor, keepdims = asarray(a), flag_of(keepdims, "average", "keepdims")
+    returned = flag_of(returned, "average", "returned")
     if weights is None:
         found = mean(tensor, axis, keepdims=keepdims)
         total = (found * 0 + counted(tensor, axis, keepdims, True)).astype(found.type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from libs.common.errors import Invalid
-from libs.compute.axes import axes_of, axis_of, one_of, whole_of
+from libs.compute.axes import axes_of, axis_of, flag_of, number_of, one_of, whole_of
 from libs.compute.backend import Backend, Move, Size, Value, int_or_none
 from libs.compute.matrix.joining import concatenate
 from libs.compute.matrix.logic import not_equal
@@ -102,7 +102,8 @@ def _cumulative(name: str, x: Any, axis: int | None, dtype: object, first: bool)
     tensor = asarray(x)
     if axis is None and tensor.ndim != 1:
         raise Invalid(f"{name}: an array of {tensor.ndim} axes needs the axis named")
-    place = axis_of(0 if axis is None else axis, tensor.ndim)
+    first = flag_of(first, name, "include_initial")
+    place = axis_of(0 if axis is None else axis, tensor.ndim, name)
     found = (cumsum if name == "cumulative_sum" else cumprod)(tensor, place, dtype)
     if not first:
         return found
@@ -158,8 +159,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         given = given * len(axes)
     if len(given) != len(axes):
         raise Invalid(f"gradient: {len(varargs)} distances for {len(axes)} axes")
-    if edge_order not in (1, 2):
-        raise Invalid(f"gradient: edge_order is {edge_order}; it must be 1 or 2")
+    edge_order = whole_of(edge_order, "gradient", "edge_order", 1, 2)
     found = [_gradient(tensor, place, space, edge_order) for place, space in zip(axes, given, strict=True)]
     return found[0] if len(found) == 1 and (axis is not None or tensor.ndim == 1) else tuple(found)
 
@@ -231,10 +231,15 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     `mode`: "full" wherever they overlap; "same" as many as the longer has, from the middle; "valid" where
     they overlap wholly.
     """
-    one, other = _vectors("convolve", a, v)
-    if _length(one, "convolve") < _length(other, "convolve"):
+    return convolved("convolve", a, v, mode)
+
+
+def convolved(call: str, a: Any, v: Any, mode: str = "full") -> Tensor:
+    """Return what `convolve` does, and refuse in the name of `call`."""
+    one, other = _vectors(call, a, v)
+    if _length(one, call) < _length(other, call):
         one, other = other, one
-    return _sliding("convolve", one, other[::-1], mode)
+    return _sliding(call, one, other[::-1], mode)
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
@@ -300,6 +305,7 @@ def interp(
     except Invalid as error:
         raise Invalid(f"interp: xp and fp have as many elements as one another: {error}") from None
     if period is not None:
+        period = number_of(period, "interp", "period")
         if period == 0:
             raise Invalid("interp: period is 0")
         wanted, places = wanted % abs(period), places % abs(period)

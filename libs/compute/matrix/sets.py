@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator as operators
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from libs.common.errors import Invalid
 from libs.compute import ordering
-from libs.compute.axes import whole_of
+from libs.compute.axes import flag_of, listed, naming, number_of, whole_of
 from libs.compute.backend import Backend, Value, int_or_none, product
 from libs.compute.promotion import COMPUTED, INTEGERS
 from libs.compute.tensor import Tensor, asarray, tensors_of, together
@@ -83,11 +82,12 @@ def unique(
 
     If asked, also where each comes first, which of them each element is, and how often each comes.
     """
-    found = _distinct(ar, equal_nan)
+    found = _distinct(ar, flag_of(equal_nan, "unique", "equal_nan"))
+    flags = {"return_index": return_index, "return_inverse": return_inverse, "return_counts": return_counts}
     extra = [
         each
-        for each, wanted in zip(found[1:], (return_index, return_inverse, return_counts), strict=True)
-        if wanted
+        for each, (name, wanted) in zip(found[1:], flags.items(), strict=True)
+        if flag_of(wanted, "unique", name)
     ]
     return (found.values, *extra) if extra else found.values
 
@@ -128,7 +128,7 @@ def isin(
     invert: bool = False,
 ) -> Tensor:
     """Tell which elements are among others; `assume_unique` changes nothing."""
-    wanted = asarray(element)
+    wanted, invert = asarray(element), flag_of(invert, "isin", "invert")
     b, one, other = _vectors(wanted, test_elements)
     found = b.reshape(_among(b, one, other), wanted.shape)
     return Tensor(b, b.elementwise("not", found) if invert else found)
@@ -211,7 +211,8 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
         b, type_ = counted.backend, DataType.FLOAT64
         if counted.ndim != 1:
             raise Invalid(f"weights are a vector, not of {counted.ndim} axes")
-        b.equal(place.shape[0], counted.shape[0])
+        with naming("bincount: weights"):
+            b.equal(place.shape[0], counted.shape[0])
         counted = counted.astype(type_)
         value = b.cast(place.value, DataType.INT64)
     # What is below 0 in a plan is out of range, not counted from the end.
@@ -236,13 +237,16 @@ def _bin_edges(call: str, a: Any, bins: Any, range: Any) -> Tensor:
         if edges.ndim != 1 or (known is not None and not (known[1:] >= known[:-1]).all()):
             raise Invalid(f"{call}: the edges of bins are an ascending vector")
         return edges
-    count = operators.index(bins)
+    count = whole_of(bins, call, "bins")
     if not 1 <= count <= MOST_BINS:
         raise Invalid(f"{call}: bins is {count}; there are 1 to {MOST_BINS}")
     if range is None and int_or_none(tensor.size) == 0:
         range = (0.0, 1.0)
     if range is not None:
-        low, high = (float(end) for end in range)
+        ends = listed(range, call, "range")
+        if len(ends) != 2:
+            raise Invalid(f"{call}: range has two ends, not {len(ends)}")
+        low, high = (number_of(end, call, "range") for end in ends)
         if not low <= high or not np.isfinite([low, high]).all():
             raise Invalid(
                 f"{call}: range goes from a finite number to another that isn't below, not {low} to {high}"
@@ -280,7 +284,7 @@ def histogram(
     A bin has its lower edge and not the upper one, but for the last, which has both. `density`: the counts
     are divided so that their integral is 1.
     """
-    edges = _bin_edges("histogram", a, bins, range)
+    edges, density = _bin_edges("histogram", a, bins, range), flag_of(density, "histogram", "density")
     b, (value, limits), _ = together(asarray(a).ravel(), edges)
     value_size, (points,) = b.shape(value)[0], b.shape(limits)
     # The bin of an element is the number of edges that it is not below, without the first.
@@ -295,7 +299,8 @@ def histogram(
         counted, type_ = b.broadcast(b.scalar(1, DataType.INT64), (value_size,)), DataType.INT64
     else:
         weight, first = tensors_of(asarray(weights).ravel(), Tensor(b, value))
-        b.equal(weight.shape[0], first.shape[0])
+        with naming("histogram: weights"):
+            b.equal(weight.shape[0], first.shape[0])
         type_ = weight.type if weight.type is not DataType.BOOL else DataType.INT64
         counted = weight.astype(type_).value
     none = b.broadcast(b.scalar(0, type_), (points + 1,))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator as operators
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from libs.common.errors import Invalid
-from libs.compute.axes import axes_of, axis_of, shown, whole_of
+from libs.compute.axes import axes_of, axis_of, listed, shown, whole_of, wholes_of
 from libs.compute.backend import Move, Shape, Size, contiguous_strides, int_or_none
 from libs.compute.eager import EAGER
 from libs.compute.tensor import Tensor, asarray, tensors_of
@@ -212,7 +211,7 @@ def broadcast_arrays(*args: Any) -> tuple[Tensor, ...]:
 
 def broadcast_shapes(*args: Any) -> Shape:
     """Return the shape that all of these, of known sizes, broadcast to."""
-    shapes = [tuple(each) if isinstance(each, tuple | list) else (each,) for each in args]
+    shapes = [tuple(wholes_of(each, "broadcast_shapes", "args", 0)) for each in args]
     return EAGER.common_shape(*shapes) if shapes else ()
 
 
@@ -236,7 +235,7 @@ def fliplr(m: Any) -> Tensor:
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     """Return an array turned by k quarters in the plane of two axes, from the first towards the second."""
     tensor = asarray(m)
-    places = axes_of(tuple(axes), tensor.ndim, "rot90")
+    places = axes_of(listed(axes, "rot90", "axes"), tensor.ndim, "rot90")
     if len(places) != 2:
         raise Invalid(f"rot90 turns in the plane of two axes, not of {len(places)}")
     first, second = places
@@ -251,21 +250,19 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
 def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
     """Return an array whose elements have moved along axes; those beyond an end come in at the other one."""
     tensor = asarray(a)
+    shifts = wholes_of(shift, "roll", "shift")
     if axis is None:
-        moved = roll(tensor.reshape(-1), sum(_numbers(shift)), 0)
+        moved = roll(tensor.reshape(-1), sum(shifts), 0)
         return moved.reshape(tensor.shape)
     axes = list(axis) if isinstance(axis, tuple | list) else [axis]
-    shifts = _numbers(shift)
-    if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
+    if not axes and not shifts:
+        return tensor
+    if not axes or not shifts or (len(axes) != len(shifts) and 1 not in (len(axes), len(shifts))):
         raise Invalid(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     many = max(len(axes), len(shifts))
     for each, by in zip(axes * (many // len(axes)), shifts * (many // len(shifts)), strict=True):
         tensor = _rolled(tensor, axis_of(each, tensor.ndim, "roll"), by)
     return tensor
-
-
-def _numbers(shift: Any) -> list[int]:
-    return [operators.index(each) for each in (shift if isinstance(shift, tuple | list) else [shift])]
 
 
 def _rolled(tensor: Tensor, axis: int, by: int) -> Tensor:

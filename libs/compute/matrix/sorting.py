@@ -9,7 +9,7 @@ import numpy as np
 from libs.common.errors import Invalid
 from libs.compute import indexing, ordering
 from libs.compute.arithmetic import is_nan
-from libs.compute.axes import axis_of, flag_of, one_of
+from libs.compute.axes import axis_of, flag_of, listed, naming, one_of
 from libs.compute.backend import Backend, Size, Value, int_or_none, product
 from libs.compute.linear import beside
 from libs.compute.matrix.logic import where
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 _KINDS = (None, "quicksort", "mergesort", "heapsort", "stable")
+_MODES = ("raise", "wrap", "clip")
 
 
 def _comparable(what: str, thing: Any) -> Tensor:
@@ -99,7 +100,7 @@ def _check_kth(call: str, kth: Any, size: Size) -> None:
 
 def lexsort(keys: Any, axis: int = -1) -> Tensor:
     """Return the order by several keys, the last of which counts first."""
-    given = tensors_of(*keys)
+    given = tensors_of(*listed(keys, "lexsort", "keys"))
     if not given:
         raise Invalid("lexsort needs a key")
     b, shape = given[0].backend, given[0].shape
@@ -109,8 +110,9 @@ def lexsort(keys: Any, axis: int = -1) -> Tensor:
         value = _comparable("lexsort", key).value
         if key.ndim != len(shape):
             raise Invalid("lexsort takes keys of one shape")
-        for one, other in zip(shape, key.shape, strict=True):
-            b.equal(one, other)
+        with naming("lexsort"):
+            for one, other in zip(shape, key.shape, strict=True):
+                b.equal(one, other)
         if order is None:
             order = b.arg_sort(value, place)
         else:
@@ -182,13 +184,14 @@ def nanargmin(a: Any, axis: int | None = None, *, keepdims: bool = False) -> Ten
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
     """Return where each of `v` belongs in the ascending vector `a`: before equal ones, or ("right") after."""
-    if side not in ("left", "right"):
-        raise Invalid(f"side is 'left' or 'right', not {side!r}")
+    one_of(side, ("left", "right"), "searchsorted", "side")
     b, (edges, wanted), _ = together(asarray(a), v if isinstance(v, Tensor) else asarray(v))
     if len(b.shape(edges)) != 1:
         raise Invalid(f"searchsorted looks in a vector, not in {len(b.shape(edges))} axes")
     if sorter is not None:
-        edges = take(Tensor(b, edges), sorter).value
+        edges = _taken("searchsorted: sorter", Tensor(b, edges), sorter, None).value
+        if len(b.shape(edges)) != 1:
+            raise Invalid(f"searchsorted: sorter is a vector, not of {len(b.shape(edges))} axes")
     shape = b.shape(wanted)
     flat = b.reshape(wanted, (product(shape),))
     found = ordering.search_sorted(b, edges, flat, right=side == "right")
@@ -200,7 +203,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
 
     Bins ascend or descend.
     """
-    edges = _comparable("digitize", bins)
+    edges, right = _comparable("digitize", bins), flag_of(right, "digitize", "right")
     if edges.ndim != 1:
         raise Invalid(f"bins are a vector, not of {edges.ndim} axes")
     known = edges.backend.known(edges.value)
@@ -254,7 +257,8 @@ def _beside(b: Backend, left: Value, right: Value) -> Value:
 
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
     """Return from the first choice whose condition holds, the default where none does."""
-    conditions, choices = list(condlist), list(choicelist)
+    conditions = listed(condlist, "select", "condlist")
+    choices = listed(choicelist, "select", "choicelist")
     if len(conditions) != len(choices) or not conditions:
         raise Invalid(f"select takes as many choices as conditions: {len(choices)} for {len(conditions)}")
     b, values, _ = together(*choices, default)
@@ -269,9 +273,10 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
 
 def choose(a: Any, choices: Any, mode: str = "raise") -> Tensor:
     """Return from the choice that each element of `a` names. Modes as for `take`."""
-    listed = isinstance(choices, list | tuple | Tensor | np.ndarray) and getattr(choices, "ndim", 1) > 0
-    if not listed or not len(choices):
+    several = isinstance(choices, list | tuple | Tensor | np.ndarray) and getattr(choices, "ndim", 1) > 0
+    if not several or not len(choices):
         raise Invalid("choose: choices is a list of one array or more")
+    one_of(mode, _MODES, "choose", "mode")
     b, values, _ = together(*choices)
     index, *lifted = tensors_of(a, *(Tensor(b, value) for value in values))
     known = index.backend.known(index.value)
@@ -303,10 +308,15 @@ def take(a: Any, indices: Any, axis: int | None = None, *, mode: str = "raise") 
     `mode`: "raise" refuses indices out of range; "wrap" counts on from the other end; "clip" takes the
     first or last element, negative indices being out of range.
     """
+    return _taken("take", a, indices, axis, one_of(mode, _MODES, "take", "mode"))
+
+
+def _taken(call: str, a: Any, indices: Any, axis: int | None, mode: str = "raise") -> Tensor:
     tensor, index = tensors_of(a, indices)
-    tensor, place = _along("take", tensor, axis)
+    tensor, place = _along(call, tensor, axis)
     b = tensor.backend
-    return Tensor(b, b.gather(tensor.value, _places(b, index, tensor.shape[place], mode), place))
+    with naming(call):
+        return Tensor(b, b.gather(tensor.value, _places(b, index, tensor.shape[place], mode), place))
 
 
 def _places(b: Backend, index: Tensor, size: Size, mode: str) -> Value:
@@ -321,8 +331,6 @@ def _places(b: Backend, index: Tensor, size: Size, mode: str) -> Value:
     if mode == "clip":
         last = b.elementwise("sub", bound, b.scalar(1, DataType.INT64))
         return b.elementwise("min", b.elementwise("max", value, zero), last)
-    if mode != "raise":
-        raise Invalid(f"mode is 'raise', 'wrap' or 'clip', not {mode!r}")
     return value
 
 
@@ -340,7 +348,8 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
         shape[place] = 1
     common = list(b.common_shape(*(tuple(shape) for shape in shapes)))
     wide = [(*common[:place], each.shape[place], *common[place + 1 :]) for each in (tensor, index)]
-    counted = ordering.checked(b, _places(b, index, tensor.shape[place], "raise"), tensor.shape[place])
+    with naming("take_along_axis"):
+        counted = ordering.checked(b, _places(b, index, tensor.shape[place], "raise"), tensor.shape[place])
     found = ordering.taken_along(b, b.broadcast(tensor.value, wide[0]), b.broadcast(counted, wide[1]), place)
     return Tensor(b, found)
 
@@ -348,12 +357,12 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
 def compress(condition: Any, a: Any, axis: int | None = None) -> Tensor:
     """Return the places of an axis (None: of all elements) where a vector of booleans holds."""
     holds, tensor = tensors_of(condition, a)
-    tensor, place = _along("compress", tensor, axis)
     if holds.ndim != 1:
         raise Invalid(f"a condition is a vector, not of {holds.ndim} axes")
-    return take(tensor, flatnonzero(holds), place)
+    return _taken("compress", tensor, flatnonzero(holds), axis)
 
 
 def extract(condition: Any, arr: Any) -> Tensor:
     """Return the elements where a condition holds, as a vector."""
-    return compress(asarray(condition).ravel(), arr)
+    holds, tensor = tensors_of(condition, arr)
+    return _taken("extract", tensor, flatnonzero(holds), None)

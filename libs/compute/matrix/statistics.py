@@ -120,6 +120,7 @@ def shaped(
 
 def percentile(a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Tensor:
     """Return what `q` (0 to 100) of a hundred elements along axes are at or below; NaN wins."""
+    keepdims = flag_of(keepdims, "percentile", "keepdims")
     return quantile(a, hundredth(q, a, "percentile"), axis, method=method, keepdims=keepdims)
 
 
@@ -151,7 +152,7 @@ def quantiles(rows: Tensor, parts: Tensor, count: Tensor, method: str) -> tuple[
 
     Then the shape of the parts. `count`: float64, one number or [rows].
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise Invalid(
             f"method {str(method)[:40]!r} is none; {', '.join(METHODS)} are"
             f"{did_you_mean(str(method), METHODS)}"
@@ -202,6 +203,7 @@ def cov(
 
     `fweights` say how often each observation was made, `aweights` how much it counts.
     """
+    rowvar, bias = flag_of(rowvar, "cov", "rowvar"), flag_of(bias, "cov", "bias")
     x = _variables(m, rowvar)
     if y is not None:
         other = _variables(y, rowvar)
@@ -258,7 +260,7 @@ def _weights(fweights: Any, aweights: Any, x: Tensor) -> Tensor | None:
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: object = None) -> Tensor:
     """Return how variables correlate, from -1 to 1."""
-    found = cov(x, y, rowvar, dtype=dtype)
+    found = cov(x, y, flag_of(rowvar, "corrcoef", "rowvar"), dtype=dtype)
     if not found.ndim:
         return found / found
     deviation = sqrt(diagonal(found))

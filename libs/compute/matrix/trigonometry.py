@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from libs.compute import arithmetic
-from libs.compute.axes import axis_of
+from libs.compute.axes import axis_of, number_of
 from libs.compute.backend import Backend, Value
 from libs.compute.matrix.exponential import (
     atomic,
@@ -240,6 +240,8 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
     """Return angles along an axis without jumps of more than half a period: whole periods are taken off."""
     tensor = asarray(p)
     whole = tensor.type not in FLOATS and isinstance(period, int)
+    period = period if whole else number_of(period, "unwrap", "period")
+    discont = discont if discont is None else number_of(discont, "unwrap", "discont")
     tensor = tensor if tensor.type in FLOATS or whole else tensor.astype(DataType.FLOAT64)
     place = axis_of(axis, tensor.ndim, "unwrap")
     b = tensor.backend

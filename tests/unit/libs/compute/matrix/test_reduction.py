@@ -162,7 +162,7 @@ def test_gradients() -> None:
         (lambda: matrix.average([[1.0]], weights=[1.0]), "weights of 1 axes"),
         (lambda: matrix.diff([1], -1), "n is -1"),
         (lambda: matrix.gradient([1.0]), "2 are needed"),
-        (lambda: matrix.gradient([1.0, 2.0], edge_order=3), "1 or 2"),
+        (lambda: matrix.gradient([1.0, 2.0], edge_order=3), "from 1 to 2"),
         (lambda: matrix.cumulative_sum([[1]]), "needs the axis named"),
         (lambda: matrix.quantile([1.0], 2), "between 0 and 1"),
         (lambda: matrix.quantile([1.0], 0.5, method="linaer"), "did you mean 'linear'"),
